@@ -1,0 +1,666 @@
+"""The agent: state, queues and listeners around the loop.
+
+A run lives in a task of its own on the loop that awaits `prompt`. Each of its events is applied
+to the state, then logged, then handed to the listeners one after another; the run waits for
+them. Cancelling whoever awaits `prompt` aborts the run; it never tears it apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from inspect import isawaitable
+from typing import Any, NoReturn, cast
+
+import anyio
+
+from pi_agent_kernel.abort import AbortController, AbortSignal
+from pi_agent_kernel.backend import Backend, current_backend
+from pi_agent_kernel.errors import AgentBusyError, AgentStateError, NothingToContinueError
+from pi_agent_kernel.events import AGENT_EVENTS, ALL_EVENTS, AgentEvent, AgentIdle, MessageUpdate
+from pi_agent_kernel.explain import explain
+from pi_agent_kernel.failure import close_failed_run
+from pi_agent_kernel.hooks import (
+    AfterModelResponse,
+    AfterToolCall,
+    AfterToolResult,
+    AgentContext,
+    BeforeModelRequest,
+    BeforeToolCall,
+    ConvertToLlm,
+    FinishTurn,
+    GetApiKey,
+    PrepareNextTurn,
+    PrepareNextTurnWithContext,
+    PrepareRequest,
+    ToolExecutionMode,
+    TransformContext,
+    TurnContext,
+)
+from pi_agent_kernel.invocation import RunSync
+from pi_agent_kernel.log import EventLog, HostCall
+from pi_agent_kernel.loop import (
+    AgentLoopConfig,
+    default_convert_to_llm,
+    run_agent_loop,
+    run_agent_loop_continue,
+)
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    AssistantMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ThinkingLevel,
+    UserMessage,
+    text_of,
+)
+from pi_agent_kernel.queues import MessageQueue, QueueMode
+from pi_agent_kernel.request import (
+    ClientIdentity,
+    Model,
+    StreamFn,
+    Transport,
+    get_default_stream_fn,
+)
+from pi_agent_kernel.state import AgentState
+from pi_agent_kernel.tools import AgentTool, current_agent
+from pi_agent_kernel.transcript import get_current_system_message
+from pi_agent_kernel.wire import coerce_message
+
+__all__ = ["Agent", "Listener", "PromptInput"]
+
+Listener = Callable[[Any, AbortSignal], object]
+PromptInput = str | AgentMessage | Sequence[AgentMessage]
+
+
+class _ActiveRun:
+    """Hold what belongs to one run from before its first event until it has settled."""
+
+    def __init__(self) -> None:
+        self.controller = AbortController()
+        self.backend: Backend = current_backend()
+        self.tasks: set[object] = set()
+        self.waiters: list[Callable[[], None]] = []
+
+
+class Agent:
+    """Prompt a model, run the tools it calls, keep the transcript, announce every step.
+
+    All options are keyword-only; hooks and listeners are plain or async. Attributes of the same
+    names may be reassigned and count from the next run (CO-12).
+
+    Args:
+        stream_fn: The only seam to a model; by default what `set_default_stream_fn` was given.
+        system_prompt: Text of the leading system message; ignored if `messages` has one.
+        model: The model; by default one of which nothing is known.
+        thinking_level: "off", "minimal", "low", "medium", "high", "xhigh" or "max".
+        tools: What the model may call; names are unique.
+        messages: The transcript to start from; the list is copied.
+        convert_to_llm: Maps the transcript to what the model understands; by default keeps the
+            four standard roles.
+        transform_context: Edits the messages of each request.
+        prepare_request: Edits context, model or thinking level before each request.
+        finish_turn: Decides after each turn how the run goes on.
+        prepare_next_turn: Edits the run before a further turn.
+        prepare_next_turn_with_context: The same with the finished turn; wins over the former.
+        before_tool_call: Blocks a call or edits its arguments.
+        after_tool_call: Edits a result.
+        before_model_request: Edits the messages of each request, after `transform_context`.
+        after_model_response: Replaces a response before it is recorded.
+        after_tool_result: Replaces a result message before it is announced.
+        should_stop: Ends the run after a turn when it returns true for the state.
+        get_api_key: Gives the key for a provider before each request.
+        session_id: Handed to the stream function; providers use it as a cache key.
+        thinking_budgets: Tokens by thinking level, handed on.
+        transport: "auto", "sse", "websocket" or "websocket-cached", handed on.
+        max_retry_delay_ms: Longest retry delay in milliseconds, handed on.
+        identity: Merged field by field over the default identity, handed on.
+        steering_mode: "one-at-a-time" or "all".
+        follow_up_mode: "one-at-a-time" or "all".
+        tool_execution: "parallel" or "sequential".
+        abort_grace: Seconds that tools, hooks and streams which know of an abort have to end.
+        run_sync: How plain tool functions run: takes a call without arguments and returns or
+            awaits its value. By default they run in worker threads.
+        on_payload: Sees, and may replace, the payload of a request; handed on.
+        on_response: Sees the response's status; handed on.
+        on_provider_stream_event: Sees each raw event; handed on.
+        max_log_events: How many events `log` keeps at least; None keeps all.
+
+    Raises:
+        ValueError: There is no stream function, or two tools share a name.
+
+    Source: CO-01 to CO-14.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream_fn: StreamFn | None = None,
+        system_prompt: str = "",
+        model: Model | None = None,
+        thinking_level: ThinkingLevel = "off",
+        tools: Sequence[AgentTool] = (),
+        messages: Sequence[AgentMessage] = (),
+        convert_to_llm: ConvertToLlm | None = None,
+        transform_context: TransformContext | None = None,
+        prepare_request: PrepareRequest | None = None,
+        finish_turn: FinishTurn | None = None,
+        prepare_next_turn: PrepareNextTurn | None = None,
+        prepare_next_turn_with_context: PrepareNextTurnWithContext | None = None,
+        before_tool_call: BeforeToolCall | None = None,
+        after_tool_call: AfterToolCall | None = None,
+        before_model_request: BeforeModelRequest | None = None,
+        after_model_response: AfterModelResponse | None = None,
+        after_tool_result: AfterToolResult | None = None,
+        should_stop: Callable[[AgentState], bool | Awaitable[bool]] | None = None,
+        get_api_key: GetApiKey | None = None,
+        session_id: str | None = None,
+        thinking_budgets: dict[str, int] | None = None,
+        transport: Transport = "auto",
+        max_retry_delay_ms: int | None = None,
+        identity: ClientIdentity | None = None,
+        steering_mode: QueueMode = "one-at-a-time",
+        follow_up_mode: QueueMode = "one-at-a-time",
+        tool_execution: ToolExecutionMode = "parallel",
+        abort_grace: float = 0.25,
+        run_sync: RunSync | None = None,
+        on_payload: Callable[..., Any] | None = None,
+        on_response: Callable[..., Any] | None = None,
+        on_provider_stream_event: Callable[..., Any] | None = None,
+        max_log_events: int | None = 100_000,
+    ) -> None:
+        self.stream_fn: StreamFn = stream_fn or get_default_stream_fn()
+        self.convert_to_llm = convert_to_llm
+        self.transform_context = transform_context
+        self.prepare_request = prepare_request
+        self.finish_turn = finish_turn
+        self.prepare_next_turn = prepare_next_turn
+        self.prepare_next_turn_with_context = prepare_next_turn_with_context
+        self.before_tool_call = before_tool_call
+        self.after_tool_call = after_tool_call
+        self.before_model_request = before_model_request
+        self.after_model_response = after_model_response
+        self.after_tool_result = after_tool_result
+        self.should_stop = should_stop
+        self.get_api_key = get_api_key
+        self.session_id = session_id
+        self.thinking_budgets = thinking_budgets
+        self.transport: Transport = transport
+        self.max_retry_delay_ms = max_retry_delay_ms
+        self.identity = identity
+        self.tool_execution = tool_execution
+        self.abort_grace = abort_grace
+        self.run_sync = run_sync
+        self.on_payload = on_payload
+        self.on_response = on_response
+        self.on_provider_stream_event = on_provider_stream_event
+        #: Every event with its time and the state fields it changed.
+        self.log = EventLog(max_log_events)
+        self._state = AgentState(
+            system_prompt=system_prompt,
+            model=model,
+            thinking_level=thinking_level,
+            tools=tools,
+            messages=messages,
+            assigned=partial(self._note, "state"),
+        )
+        self._steering = MessageQueue(steering_mode)
+        self._follow_up = MessageQueue(follow_up_mode)
+        self._drained = self._steering
+        self._listeners: dict[Listener, frozenset[type[Any]]] = {}
+        self._routes: dict[type[Any], tuple[Listener, ...]] = {}
+        self._active: _ActiveRun | None = None
+        self._starting = threading.Lock()
+
+    # ----------------------------------------------------------------------------- reading
+
+    @property
+    def state(self) -> AgentState:
+        """The state; `pi_agent_kernel.state.FIELDS` says who writes which field, and when."""
+        return self._state
+
+    @state.setter
+    def state(self, _value: object) -> NoReturn:
+        raise AttributeError("agent.state is read-only: assign its fields, or reset() the agent.")
+
+    @property
+    def signal(self) -> AbortSignal | None:
+        """The abort signal of the active run, or None (AB-01)."""
+        active = self._active
+        return None if active is None else active.controller.signal
+
+    def subscribe(
+        self, listener: Listener, events: Iterable[type[Any] | str] | None = None
+    ) -> Callable[[], None]:
+        """Have a listener called with every event, in order.
+
+        Listeners are awaited one after another in the order they were registered; the run waits
+        for them. One that raises fails the run (FL-05). Registering it again replaces its
+        filter. A listener added or removed during an event counts from the next one.
+
+        Args:
+            listener: Called with the event and the run's abort signal; plain or async.
+            events: Event classes or wire names it wants; by default the ten `AGENT_EVENTS`.
+
+        Returns:
+            A function that takes the listener off again.
+
+        Raises:
+            ValueError: An event name is unknown.
+
+        Source: EV-04, EV-05, EV-07.
+        """
+        self._listeners = {**self._listeners, listener: _event_classes(events)}
+        self._routes = {}
+
+        def unsubscribe() -> None:
+            self._listeners = {
+                known: kinds for known, kinds in self._listeners.items() if known != listener
+            }
+            self._routes = {}
+
+        return unsubscribe
+
+    def explain(self, question: str | None = None) -> str:
+        """Say in words what happened, citing numbers of `log`.
+
+        Args:
+            question: Words to look for, such as a tool's name; the last run by default.
+        """
+        return explain(self.log, question)
+
+    # ----------------------------------------------------------------------------- running
+
+    async def prompt(
+        self, input: PromptInput, images: Sequence[ImageContent] | None = None
+    ) -> None:
+        """Run on new input until there is nothing left to do.
+
+        Args:
+            input: Text, one message, or several in transcript order. Text becomes a user
+                message of one text block and the images. An empty list is `continue_()`.
+            images: Images that go with a text.
+
+        Raises:
+            AgentBusyError: A run is active; nothing was changed.
+            TypeError: The input is none of these.
+
+        A failure inside the run is not raised: the last message has stop_reason "error" and
+        `state.error_message` says why. Only a listener that raises again while that failure is
+        announced makes this raise (FL-05).
+
+        Cancellation: aborts the run, waits until it has closed itself, re-raises.
+
+        Source: LP-13, LP-16, AB-09, EV-06.
+        """
+        if self._active is not None:
+            raise AgentBusyError("prompt")
+        messages = _as_messages(input, images)
+        if not messages:
+            return await self.continue_()
+        self._note("prompt", _summary(messages))
+        await self._run(messages)
+
+    async def continue_(self) -> None:
+        """Run on the transcript as it is, or on queued messages after an assistant's.
+
+        With an assistant message at the end, one batch of steering messages, else one of
+        follow-ups, becomes the prompt.
+
+        Raises:
+            AgentBusyError: A run is active.
+            NothingToContinueError: There is nothing to go on from; queues are untouched.
+
+        Cancellation: as `prompt`.
+
+        Source: LP-14, LP-15, FL-08.
+        """
+        if self._active is not None:
+            raise AgentBusyError("continue")
+        messages = self._state.messages
+        if all(isinstance(message, SystemMessage) for message in messages):
+            raise NothingToContinueError
+        if not isinstance(messages[-1], AssistantMessage):
+            self._note("continue_")
+            return await self._run(None)
+        if not self.has_queued_messages():
+            raise NothingToContinueError("assistant")
+        self._note("continue_")
+        if steering := self._drain(self._steering):
+            return await self._run(steering, skip_first_poll=True)
+        return await self._run(self._drain(self._follow_up))
+
+    def prompt_sync(
+        self, input: PromptInput, images: Sequence[ImageContent] | None = None
+    ) -> None:
+        """Run like `prompt`, blocking; in a script, a thread, or a thread with a running loop.
+
+        With a loop running in this thread the run gets a loop of its own in another thread, and
+        this thread, and its loop, wait. Ctrl-C aborts the run.
+
+        Raises:
+            AgentBusyError: A run is active.
+
+        Source: P4, api.md.
+        """
+        _run_blocking(self, partial(self.prompt, input, images))
+
+    def abort(self) -> None:
+        """Abort the active run; do nothing when idle. Callable from any thread or signal handler.
+
+        The run closes itself with an assistant message of stop_reason "aborted". Read the state
+        after `wait_for_idle()`.
+
+        Source: AB-01, AB-07, AB-08.
+        """
+        active = self._active
+        if active is not None:
+            self._note("abort")
+            active.controller.abort()
+
+    async def wait_for_idle(self) -> None:
+        """Wait until the active run has settled, its agent_end listeners included.
+
+        Raises:
+            AgentStateError: It was called from within the run, which would wait for itself.
+
+        Source: AB-05, EV-06.
+        """
+        active = self._active
+        if active is None:
+            return
+        backend = current_backend()
+        if backend.task() in active.tasks:
+            raise AgentStateError(
+                "wait_for_idle() was called by a listener, hook or tool of this run, so it would "
+                "wait for itself. Start a task for it, or subscribe to agent_idle."
+            )
+        idle = anyio.Event()
+        active.waiters.append(backend.soon(idle.set))
+        # It may have settled on another thread's loop in between.
+        if self._active is active:
+            await idle.wait()
+
+    def reset(self) -> None:
+        """Empty the conversation down to the replayed prompt and tools; clear queues and error.
+
+        Raises:
+            AgentBusyError: A run is active; nothing was changed.
+
+        Source: AB-06, D13.
+        """
+        if self._active is not None:
+            raise AgentBusyError("reset")
+        head = get_current_system_message(self._state.messages)
+        self._state.messages = [] if head is None else [head]
+        self._state.end_run()
+        self._state.clear_error()
+        self.clear_all_queues()
+        self._note("reset")
+
+    # ------------------------------------------------------------------------------ queues
+
+    def steer(self, message: str | AgentMessage) -> None:
+        """Queue a message for after the current turn; callable from any thread (QU-01)."""
+        self._put("steer", self._steering, message)
+
+    def follow_up(self, message: str | AgentMessage) -> None:
+        """Queue a message for when the agent would stop; callable from any thread (QU-01)."""
+        self._put("follow_up", self._follow_up, message)
+
+    def peek_queued_messages(self) -> list[AgentMessage]:
+        """Return what would be delivered next: steering if any, else follow-up (QU-05)."""
+        return self._steering.peek() or self._follow_up.peek()
+
+    def has_queued_messages(self) -> bool:
+        """Say whether anything is queued (QU-05)."""
+        return bool(len(self._steering) or len(self._follow_up))
+
+    def clear_steering_queue(self) -> None:
+        """Drop queued steering messages (QU-06)."""
+        self._steering.clear()
+        self._note("clear_steering_queue")
+
+    def clear_follow_up_queue(self) -> None:
+        """Drop queued follow-up messages (QU-06)."""
+        self._follow_up.clear()
+        self._note("clear_follow_up_queue")
+
+    def clear_all_queues(self) -> None:
+        """Drop all queued messages (QU-06)."""
+        self.clear_steering_queue()
+        self.clear_follow_up_queue()
+
+    @property
+    def steering_mode(self) -> QueueMode:
+        """How much one steering poll delivers; counts from the next poll (QU-02)."""
+        return self._steering.mode
+
+    @steering_mode.setter
+    def steering_mode(self, mode: QueueMode) -> None:
+        self._steering.mode = mode
+
+    @property
+    def follow_up_mode(self) -> QueueMode:
+        """How much one follow-up poll delivers; counts from the next poll (QU-02)."""
+        return self._follow_up.mode
+
+    @follow_up_mode.setter
+    def follow_up_mode(self, mode: QueueMode) -> None:
+        self._follow_up.mode = mode
+
+    def _put(self, name: str, queue: MessageQueue, message: str | AgentMessage) -> None:
+        queued = UserMessage(content=message) if isinstance(message, str) else None
+        queued = queued or coerce_message(message)
+        queue.put(queued)
+        self._note(name, _summary([queued]))
+
+    def _drain(self, queue: MessageQueue) -> list[AgentMessage]:
+        self._drained = queue
+        return queue.drain()
+
+    # --------------------------------------------------------------------------- one run
+
+    async def _run(
+        self, prompts: Sequence[AgentMessage] | None, *, skip_first_poll: bool = False
+    ) -> None:
+        active = _ActiveRun()
+        with self._starting:
+            if self._active is not None:
+                raise AgentBusyError("prompt")
+            self._active = active
+        self._state.begin_run()
+        signal = active.controller.signal
+        work = partial(self._work, active, prompts, self._config(signal, skip=skip_first_poll))
+        try:
+            async with active.backend.open_jobs() as jobs:
+                jobs.start(work)
+                try:
+                    await jobs.join()
+                except anyio.get_cancelled_exc_class():
+                    self.abort()
+                    with anyio.CancelScope(shield=True):
+                        await jobs.join()
+                    raise
+        finally:
+            self._settle(active)
+        await self._announce_idle(signal)
+        if jobs.error is not None:
+            raise jobs.error
+
+    async def _work(
+        self,
+        active: _ActiveRun,
+        prompts: Sequence[AgentMessage] | None,
+        config: AgentLoopConfig,
+    ) -> None:
+        active.tasks.add(active.backend.task())
+        current_agent.set(self)
+        signal = active.controller.signal
+        state = self._state
+        context = AgentContext(messages=state.messages, tools=tuple(state.tools))
+        emit = partial(self._emit, active)
+        try:
+            if prompts is None:
+                await run_agent_loop_continue(context, config, emit, signal, self.stream_fn)
+            else:
+                await run_agent_loop(prompts, context, config, emit, signal, self.stream_fn)
+        except Exception as error:  # noqa: BLE001 - FL-02: becomes a message
+            await close_failed_run(state, self.log, emit, error, aborted=signal.aborted)
+
+    def _config(self, signal: AbortSignal, *, skip: bool) -> AgentLoopConfig:
+        state = self._state
+        level = state.thinking_level
+        first_polls = [True] if skip else []
+        plain, with_context = self.prepare_next_turn, self.prepare_next_turn_with_context
+        should_stop = self.should_stop
+
+        def steering() -> list[AgentMessage]:
+            if first_polls:
+                first_polls.clear()
+                return []
+            return self._drain(self._steering)
+
+        def prepare_next_turn(turn: TurnContext, given: AbortSignal | None) -> Any:
+            if with_context is not None:
+                return with_context(turn, given)
+            return None if plain is None else plain(given)
+
+        return AgentLoopConfig(
+            model=state.model,
+            reasoning=None if level == "off" else level,
+            convert_to_llm=self.convert_to_llm or default_convert_to_llm,
+            transform_context=self.transform_context,
+            before_model_request=self.before_model_request,
+            after_model_response=self.after_model_response,
+            get_api_key=self.get_api_key,
+            prepare_request=self.prepare_request,
+            finish_turn=self.finish_turn,
+            should_stop=None if should_stop is None else partial(should_stop, state),
+            prepare_next_turn=prepare_next_turn if plain or with_context else None,
+            before_tool_call=self.before_tool_call,
+            after_tool_call=self.after_tool_call,
+            after_tool_result=self.after_tool_result,
+            tool_execution=self.tool_execution,
+            abort_grace=self.abort_grace,
+            run_sync=self.run_sync,
+            get_steering_messages=steering,
+            get_follow_up_messages=partial(self._drain, self._follow_up),
+            return_messages=lambda messages: self._drained.put_back(list(messages)),
+            has_queued_messages=self.has_queued_messages,
+            session_id=self.session_id,
+            transport=self.transport,
+            thinking_budgets=self.thinking_budgets,
+            max_retry_delay_ms=self.max_retry_delay_ms,
+            identity=self.identity,
+            on_payload=self.on_payload,
+            on_response=self.on_response,
+            on_provider_stream_event=self.on_provider_stream_event,
+            lifecycle_events=True,
+        )
+
+    def _settle(self, active: _ActiveRun) -> None:
+        self._state.end_run()
+        self._active = None
+        for wake in active.waiters:
+            wake()
+
+    # ------------------------------------------------------------------------------ events
+
+    def _emit(self, active: _ActiveRun, event: AgentEvent) -> Awaitable[None] | None:
+        """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
+        if self._active is not active:
+            raise RuntimeError(f"{event.type} was emitted outside an active run.")
+        if type(event) is MessageUpdate:
+            self.log.append_update(event, self._state.streaming)
+            self._state.apply(event)
+        else:
+            self.log.append(event, self._state.apply(event))
+        return self._deliver(event, active.controller.signal)
+
+    async def _announce_idle(self, signal: AbortSignal) -> None:
+        event = AgentIdle()
+        self.log.append(event, self._state.apply(event))
+        waiting = self._deliver(event, signal)
+        if waiting is not None:
+            await waiting
+
+    def _deliver(self, event: AgentEvent, signal: AbortSignal) -> Awaitable[None] | None:
+        listeners = self._routes.get(type(event))
+        if listeners is None:
+            listeners = self._route(type(event))
+        for index, listener in enumerate(listeners):
+            waiting = listener(event, signal)
+            if waiting is not None and isawaitable(waiting):
+                return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
+        return None
+
+    def _route(self, kind: type[Any]) -> tuple[Listener, ...]:
+        routed = tuple(known for known, kinds in self._listeners.items() if kind in kinds)
+        self._routes[kind] = routed
+        return routed
+
+    def _note(self, name: str, detail: str = "") -> None:
+        self.log.append(HostCall(name=name, detail=detail))
+
+
+async def _deliver_rest(
+    waiting: Awaitable[Any], rest: Sequence[Listener], event: AgentEvent, signal: AbortSignal
+) -> None:
+    await waiting
+    for listener in rest:
+        waiting = cast("Awaitable[Any]", listener(event, signal))
+        if isawaitable(waiting):
+            await waiting
+
+
+def _event_classes(events: Iterable[type[Any] | str] | None) -> frozenset[type[Any]]:
+    if events is None:
+        return AGENT_EVENTS
+    by_name = {kind.type: kind for kind in ALL_EVENTS}
+    classes: set[type[Any]] = set()
+    for wanted in [events] if isinstance(events, (str, type)) else events:
+        kind = by_name.get(wanted) if isinstance(wanted, str) else wanted
+        if kind not in ALL_EVENTS:
+            raise ValueError(f"There is no event {wanted!r}; the events are {sorted(by_name)}.")
+        classes.add(kind)
+    return frozenset(classes)
+
+
+def _as_messages(
+    input: Any, images: Sequence[ImageContent] | None
+) -> list[AgentMessage]:
+    if isinstance(input, str):
+        return [UserMessage(content=(TextContent(text=input), *(images or ())))]
+    if images:
+        raise TypeError("images go with a text; put them into the message instead.")
+    if isinstance(input, (list, tuple)):
+        return [coerce_message(message) for message in cast("Sequence[Any]", input)]
+    return [coerce_message(input)]
+
+
+def _summary(messages: Sequence[AgentMessage]) -> str:
+    last = messages[-1]
+    text = text_of(last.content) if isinstance(last, UserMessage) else f"a {last.role} message"
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _run_blocking(agent: Agent, call: Callable[[], Awaitable[None]]) -> None:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(cast("Any", call()))
+        return
+    from anyio.from_thread import start_blocking_portal
+
+    with start_blocking_portal() as portal:
+        future = portal.start_task_soon(call)
+        try:
+            future.result()
+        except KeyboardInterrupt:
+            agent.abort()
+            raise

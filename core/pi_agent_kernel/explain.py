@@ -1,0 +1,100 @@
+"""Say in words what an agent did, from its log alone, citing record numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pi_agent_kernel.events import (
+    AgentEnd,
+    AgentStart,
+    MessageEnd,
+    ModelRequestStart,
+    ModelResponse,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+)
+from pi_agent_kernel.log import EventLog, HostCall, LogRecord
+from pi_agent_kernel.messages import AssistantMessage, SystemMessage, UserMessage, text_of
+
+__all__ = ["explain"]
+
+
+def explain(log: EventLog, question: str | None = None) -> str:
+    """Tell what happened, one line per step.
+
+    Args:
+        log: The agent's log.
+        question: Words to look for, such as a tool's name or a call id; only lines with one of
+            them are told, from the whole log. By default the last run is told.
+
+    Returns:
+        Lines of the form "#12 ...", or a sentence that says why there are none.
+    """
+    records = list(log) if question else list(log.tail("agent_start", before=1))
+    lines = [f"#{record.seq} {line}" for record in records for line in _told(record)]
+    if question:
+        words = [word.strip("?.,!\"'") for word in question.lower().split()]
+        found = [
+            line
+            for line in lines
+            if any(len(word) > 2 and word in line.lower() for word in words)
+        ]
+        return "\n".join(found) or f"Nothing in the log mentions any word of {question!r}."
+    return "\n".join(lines) or "The agent has not run yet."
+
+
+def _told(record: LogRecord) -> Iterator[str]:
+    match record.event:
+        case HostCall(name=name, detail=detail):
+            yield f"the host called {name}" + (f": {detail}" if detail else "")
+        case AgentStart():
+            yield "the run started"
+        case ModelRequestStart(model=model, message_count=count):
+            yield f"{model} was asked, with {count} messages"
+        case ModelResponse(stop_reason=reason, message=message):
+            calls = ", ".join(call.name for call in message.tool_calls)
+            yield f"it answered with stop reason {reason!r}" + (
+                f" and called {calls}" if calls else ""
+            ) + (f": {message.error_message}" if message.error_message else "")
+        case ToolExecutionStart(tool_name=name, tool_call_id=call_id):
+            yield f"tool {name} (call {call_id}) was taken up"
+        case ToolExecutionEnd() as end:
+            yield _told_end(end)
+        case MessageEnd(message=message):
+            yield from _told_message(message)
+        case AgentEnd():
+            yield "the run ended"
+        case _:
+            return
+
+
+def _told_end(end: ToolExecutionEnd) -> str:
+    text = text_of(end.result.content or ())
+    shown = text if len(text) <= 100 else text[:99] + "…"
+    ran = "did not run" if end.duration_ms is None else f"ran for {end.duration_ms} ms"
+    outcome = "failed" if end.is_error else "succeeded"
+    return f"tool {end.tool_name} (call {end.tool_call_id}) {ran} and {outcome}: {shown}"
+
+
+def _told_message(message: object) -> Iterator[str]:
+    match message:
+        case UserMessage():
+            yield f"a user message entered the transcript: {text_of(message.content)[:100]}"
+        case SystemMessage():
+            added = ", ".join(tool.name for tool in message.tools_added or ())
+            removed = ", ".join(tool.name for tool in message.tools_removed or ())
+            yield "a system message told the model of " + (
+                "; ".join(
+                    part
+                    for part in (
+                        f"new tools {added}" if added else "",
+                        f"removed tools {removed}" if removed else "",
+                    )
+                    if part
+                )
+                or "a changed prompt"
+            )
+        case AssistantMessage(stop_reason="error" | "aborted", error_message=error):
+            yield f"the assistant's message failed: {error}"
+        case _:
+            return

@@ -1,0 +1,252 @@
+"""Invoke one tool: where its function runs, how it is cut off, how its progress gets out.
+
+| function | runs | on abort | on timeout |
+| --- | --- | --- | --- |
+| async, takes no signal | on the loop | cancelled at once | cancelled |
+| async, takes the signal | on the loop | has `abort_grace` seconds, then cancelled | cancelled |
+| plain | in a worker thread, or where `run_sync` puts it | abandoned after the same rule | abandoned |
+| plain, with `executor=` | there | abandoned after the same rule | abandoned |
+
+An abandoned function may go on; what it returns or reports is discarded (DEVIATIONS 14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import msgspec
+
+from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.backend import Backend, Jobs
+from pi_agent_kernel.events import AgentEvent, ToolExecutionUpdate
+from pi_agent_kernel.json_value import freeze
+from pi_agent_kernel.messages import ToolCall
+from pi_agent_kernel.tools import AgentTool, AgentToolResult, convert_tool_result
+
+__all__ = ["Ending", "Progress", "RunSync", "call_tool"]
+
+T = TypeVar("T")
+
+#: Runs a plain function somewhere: takes a call without arguments, returns or awaits its value.
+RunSync = Callable[[Callable[[], Any]], Any]
+
+#: Worker threads at the same time; further calls wait for one.
+MAX_THREADS = 64
+
+_limiters: dict[int, tuple[object, anyio.CapacityLimiter]] = {}
+
+
+class Ending(msgspec.Struct, kw_only=True):
+    """Be how an invocation ended: a result, an error, or cut off."""
+
+    result: AgentToolResult = AgentToolResult()
+    error: BaseException | None = None
+    expired: bool = False
+
+
+class Progress:
+    """Deliver a tool's progress reports until it settles (TL-17).
+
+    `report` may be called from any thread. A report after the tool has settled is ignored.
+    """
+
+    __slots__ = ("_backend", "_deliver", "_error", "_jobs", "_open", "_settled", "_thread", "_waiting")
+
+    def __init__(
+        self,
+        backend: Backend,
+        deliver: Callable[[AgentToolResult], object],
+        jobs: Jobs | None = None,
+    ) -> None:
+        self._backend = backend
+        self._deliver = deliver
+        self._jobs = jobs
+        self._thread = threading.get_ident()
+        self._open = True
+        self._waiting = 0
+        self._settled: anyio.Event | None = None
+        self._error: BaseException | None = None
+
+    @classmethod
+    def of_call(
+        cls,
+        backend: Backend,
+        emit: Callable[[AgentEvent], Awaitable[None] | None],
+        call: ToolCall,
+        jobs: Jobs,
+    ) -> Progress:
+        """Deliver reports as events of one call."""
+
+        def deliver(partial_result: AgentToolResult) -> object:
+            return emit(
+                ToolExecutionUpdate(
+                    tool_call_id=call.id,
+                    tool_name=call.name,
+                    args=call.arguments,
+                    partial_result=partial_result,
+                )
+            )
+
+        return cls(backend, deliver, jobs)
+
+    def report(self, partial_result: object) -> None:
+        """Take one report; anything that `convert_tool_result` takes."""
+        if not self._open:
+            return
+        result = convert_tool_result(partial_result)
+        if type(result.details) in (dict, list):
+            result = msgspec.structs.replace(result, details=freeze(result.details))
+        if threading.get_ident() == self._thread:
+            self._send(result)
+        else:
+            self._backend.soon(partial(self._send, result))()
+
+    async def settle(self) -> None:
+        """Stop taking reports and wait until those already sent have been delivered.
+
+        Raises:
+            Exception: What a listener raised; it fails the run, not the tool.
+        """
+        self._open = False
+        if self._waiting:
+            self._settled = anyio.Event()
+            await self._settled.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _send(self, result: AgentToolResult) -> None:
+        if not self._open:
+            return
+        try:
+            waiting = self._deliver(result)
+        except Exception as error:  # noqa: BLE001 - raised again by settle, outside the tool
+            self._error = self._error or error
+            return
+        if isawaitable(waiting):
+            assert self._jobs is not None, "on_update of run_tool_call must be a plain function"
+            self._waiting += 1
+            self._jobs.start(partial(self._wait, waiting))
+
+    async def _wait(self, waiting: Awaitable[object]) -> None:
+        try:
+            await waiting
+        except Exception as error:  # noqa: BLE001 - raised again by settle, outside the tool
+            self._error = self._error or error
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._settled is not None:
+                self._settled.set()
+
+
+async def call_tool(
+    tool: AgentTool,
+    tool_call_id: str,
+    args: dict[str, Any],
+    *,
+    signal: AbortSignal | None,
+    backend: Backend,
+    progress: Progress,
+    abort_grace: float,
+    run_sync: RunSync | None,
+) -> Ending:
+    """Run a tool's function to its end, whatever that is; never raises for the tool.
+
+    Args:
+        tool: The tool.
+        tool_call_id: Id of the call.
+        args: Validated arguments; the tool owns them.
+        signal: Aborts the call.
+        backend: The loop the run lives on.
+        progress: Takes the tool's reports.
+        abort_grace: Seconds a tool that takes the signal has after an abort.
+        run_sync: How plain functions run; worker threads by default.
+
+    Returns:
+        The ending.
+    """
+    execute = partial(tool.execute, tool_call_id, args, signal, progress.report)
+    expiry = backend.expiry()
+    remove: Callable[[], None] | None = None
+    value: object = None
+    try:
+        with expiry:
+            if signal is not None:
+                cut = (
+                    partial(expiry.expire_in, abort_grace) if tool.takes_signal else expiry.expire
+                )
+                remove = signal.add_listener(backend.soon(cut))
+            if tool.timeout is not None:
+                expiry.expire_in(tool.timeout)
+            value = await _execute(tool, execute, backend, run_sync)
+        if expiry.expired:
+            return Ending(expired=True)
+        return Ending(result=convert_tool_result(value))
+    except Exception as error:  # noqa: BLE001 - TL-13: any failure is a result
+        return Ending(error=error)
+    except BaseException as error:  # a tool may raise these too (P2)
+        if _is_cancellation(error):
+            raise
+        return Ending(error=error)
+    finally:
+        if remove is not None:
+            remove()
+
+
+async def _execute(
+    tool: AgentTool, execute: Callable[[], Any], backend: Backend, run_sync: RunSync | None
+) -> object:
+    if tool.executor is not None:
+        value = await _in_executor(tool.executor, execute, backend)
+    elif tool.is_async:
+        value = execute()
+    elif tool.thread is True or tool.timeout is not None:
+        value = await _in_thread(execute)
+    elif run_sync is not None:
+        value = run_sync(execute)
+    elif tool.thread is False:
+        value = execute()
+    else:
+        value = await _in_thread(execute)
+    return await value if isawaitable(value) else value
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    token = anyio.lowlevel.current_token().native_token
+    known = _limiters.get(id(token))
+    if known is None or known[0] is not token:
+        # A loop that is gone leaves its entry to the next one at the same address.
+        _limiters[id(token)] = known = (token, anyio.CapacityLimiter(MAX_THREADS))
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=known[1])
+
+
+async def _in_executor(executor: Executor, call: Callable[[], T], backend: Backend) -> T:
+    future: Future[T] = executor.submit(call)
+    ended = anyio.Event()
+    future.add_done_callback(lambda _future, wake=backend.soon(ended.set): wake())
+    try:
+        await ended.wait()
+    except BaseException:
+        future.cancel()
+        raise
+    return future.result()
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Tell the run's own cancellation from one that a tool raised by itself."""
+    if not isinstance(error, anyio.get_cancelled_exc_class()):
+        return False
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return True
+
+

@@ -1,0 +1,100 @@
+"""JSON values that cannot be changed, so a message can be handed to anyone.
+
+`FrozenDict` and `FrozenList` are a `dict` and a `list` whose every mutating method raises: they
+compare, print, index and serialise like the plain ones, which keeps `json`, pattern matching
+and equality with literals working. `freeze` copies once at the border, `thaw` gives a plain,
+deep, private copy back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+__all__ = ["FrozenDict", "FrozenList", "freeze", "thaw"]
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
+    kind = "dict" if isinstance(self, dict) else "list"
+    raise TypeError(
+        f"This {kind} belongs to a message or an event, which never change (DEVIATIONS 11): "
+        "work on a copy, thaw(value)."
+    )
+
+
+class FrozenDict(dict[str, Any]):
+    """Be a dict that refuses every change."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
+    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenDict, (dict(self),))
+
+    def __copy__(self) -> FrozenDict:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
+        return self
+
+
+class FrozenList(list[Any]):
+    """Be a list that refuses every change."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
+    append = extend = insert = pop = remove = _refuse  # pyright: ignore[reportAssignmentType]
+    clear = reverse = sort = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FrozenList, (list(self),))
+
+    def __copy__(self) -> FrozenList:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenList:
+        return self
+
+
+def freeze(value: Any) -> Any:
+    """Copy a JSON value into one that cannot change.
+
+    Args:
+        value: Any value; dicts, lists and tuples are copied, everything else is kept as it is.
+
+    Returns:
+        The frozen value; a value that is already frozen is returned itself, in O(1).
+    """
+    kind = type(value)
+    if kind is str or kind is FrozenDict or kind is FrozenList:
+        return value
+    if isinstance(value, dict):
+        items: dict[str, Any] = value
+        return FrozenDict({key: freeze(item) for key, item in items.items()})
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        entries: list[Any] | tuple[Any, ...] = value
+        return FrozenList([freeze(item) for item in entries])
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Copy a JSON value into plain dicts and lists that the caller owns.
+
+    Args:
+        value: Any value; dicts, lists and tuples are copied deeply, everything else is kept.
+
+    Returns:
+        The copy.
+    """
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if isinstance(value, dict):
+        items: dict[str, Any] = value
+        return {key: thaw(item) for key, item in items.items()}
+    if isinstance(value, (list, tuple)):
+        entries: list[Any] | tuple[Any, ...] = value
+        return [thaw(item) for item in entries]
+    return value

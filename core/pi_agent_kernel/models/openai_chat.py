@@ -1,0 +1,107 @@
+"""The chat-completions wire format, as OpenAI and nearly every other server speak it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pi_agent_kernel.errors import ModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import httpx2
+    from openai.types.chat.chat_completion_chunk import Choice
+    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+__all__ = ["OPENAI_BASE_URL", "build_model", "settings_for"]
+
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+
+
+def build_model(
+    name: str, base_url: str, key: str | None, client: httpx2.AsyncClient
+) -> OpenAIChatModel:
+    """Build pydantic-ai's model for a server; a server of one's own needs no key."""
+    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    if base_url == OPENAI_BASE_URL:
+        own = OpenAIProvider(base_url=base_url, api_key=key, http_client=client)
+        return _model_class()(name, provider=own)
+    other = OpenAICompatibleProvider(
+        "openai-chat", base_url=base_url, api_key=key, http_client=client
+    )
+    return _model_class()(name, provider=other)
+
+
+def settings_for(session_id: str | None, base_url: str) -> dict[str, Any]:
+    """Return the settings that only OpenAI's own server understands."""
+    if base_url != OPENAI_BASE_URL:
+        return {}
+    settings: dict[str, Any] = {"openai_store": False}
+    if session_id:
+        settings["openai_prompt_cache_key"] = session_id[:64]
+    return settings
+
+
+class _CallIndexes:
+    """Give every fragment of a tool call the index of its call (E02, E03).
+
+    Some servers leave the index out. An id or a name then says which call a fragment belongs to,
+    or that a new one begins; a bare piece of arguments belongs to the only call there is.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def assign(self, fragment: Any) -> None:
+        """Set `fragment.index` where it is missing.
+
+        Raises:
+            ModelError: It could belong to several calls.
+        """
+        index: int | None = getattr(fragment, "index", None)
+        call_id: str | None = getattr(fragment, "id", None)
+        if index is None:
+            function = getattr(fragment, "function", None)
+            if call_id and call_id in self._by_id:
+                index = self._by_id[call_id]
+            elif call_id or getattr(function, "name", None) or not self._seen:
+                index = max(self._seen, default=-1) + 1
+            elif len(self._seen) == 1:
+                index = max(self._seen)
+            else:
+                raise ModelError(
+                    "The server sent a piece of tool arguments that does not say which of "
+                    f"{len(self._seen)} calls it belongs to. Nothing was run; ask for one call at "
+                    "a time or use another server."
+                )
+            fragment.index = index
+        self._seen.add(index)
+        if call_id:
+            self._by_id[call_id] = index
+
+
+@cache
+def _model_class() -> type[OpenAIChatModel]:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+
+    @dataclass
+    class StrictStream(OpenAIStreamedResponse):
+        _indexes: _CallIndexes = field(default_factory=_CallIndexes, init=False)
+
+        def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
+            for fragment in choice.delta.tool_calls or ():
+                self._indexes.assign(fragment)
+            return super()._map_tool_call_delta(choice)
+
+    class StrictModel(OpenAIChatModel):
+        @property
+        def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
+            return StrictStream
+
+    return StrictModel

@@ -1,0 +1,282 @@
+"""Real models: any provider pydantic-ai knows, behind the one seam.
+
+pydantic-ai is used only as a model layer (`pydantic_ai.direct.model_request_stream`): it speaks
+the wire formats, we keep the loop, the messages and the retries. It is imported on the first
+request, in a worker thread. A provider is one entry in `FAMILIES`; nothing else here knows which
+one it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from pi_agent_kernel.abort import AbortSignal, OperationAborted
+from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.events import AssistantMessageEvent
+from pi_agent_kernel.models import openai_chat
+from pi_agent_kernel.models.provider_errors import Place, explain_failure
+from pi_agent_kernel.models.provider_http import (
+    Exchange,
+    current_exchange,
+    loop_cache,
+    shared_client,
+)
+from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
+from pi_agent_kernel.models.pydantic_stream import ResponseReader
+from pi_agent_kernel.models.replay import replayable
+from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
+from pi_agent_kernel.response import ResponseBuilder
+from pi_agent_kernel.transcript import Replay
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic_ai.models import Model as ProviderModel
+    from pydantic_ai.models import StreamedResponse
+    from pydantic_ai.settings import ModelSettings
+
+__all__ = ["FAMILIES", "Family", "provider_stream_fn"]
+
+T = TypeVar("T")
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
+
+    #: Loaded before `build` is called.
+    modules: tuple[str, ...]
+    requirement: str
+    key_variable: str
+    url_variable: str
+    default_url: str
+    #: Whether every complete reply has a finish reason; some chat-completions gateways send
+    #: usage only (trap 2).
+    always_says_why: bool
+    #: `(model id, base URL, key, client)` to a pydantic-ai model.
+    build: Callable[[str, str, str | None, httpx2.AsyncClient], ProviderModel]
+    #: `(session id, base URL)` to settings of this provider alone.
+    settings: Callable[[str | None, str], dict[str, Any]]
+
+
+#: By `Model.api`.
+FAMILIES: Mapping[str, Family] = {
+    "openai-completions": Family(
+        modules=("pydantic_ai.models.openai", "pydantic_ai.direct", "genai_prices"),
+        requirement="pydantic-ai-slim[openai]",
+        key_variable="OPENAI_API_KEY",
+        url_variable="OPENAI_BASE_URL",
+        default_url=openai_chat.OPENAI_BASE_URL,
+        always_says_why=False,
+        build=openai_chat.build_model,
+        settings=openai_chat.settings_for,
+    ),
+}
+
+
+def provider_stream_fn(
+    *, env: Mapping[str, str] | None = None, idle_timeout: float = 300.0
+) -> StreamFn:
+    """Make the stream function for real models.
+
+    The model says where the request goes: `api` names the family, `base_url` the server (by
+    default the family's environment variable, then its own server). The key is
+    `options.api_key`, then the family's environment variable; a local server needs none.
+
+    Args:
+        env: Environment variables; the process's own by default, read at each request.
+        idle_timeout: Seconds without a byte from the server after which the request fails.
+
+    Returns:
+        An async generator function. It never raises for a failed request (MD-01); cancelling it
+        closes the connection at once.
+
+    Source: MD-01 to MD-06, CO-08 to CO-11, TR-13 to TR-15.
+    """
+
+    async def stream(
+        model: Model, context: TranscriptContext, options: StreamOptions | None = None
+    ) -> AsyncGenerator[AssistantMessageEvent, None]:
+        options = options or StreamOptions()
+        request = _Request(model, context, options, env or os.environ, idle_timeout)
+        builder = request.builder
+        try:
+            async with AsyncExitStack() as stack:
+                response = await _until_abort(options.signal, request.open(stack))
+                reader = ResponseReader(response, request.builder, model)
+                yield builder.start()
+                events = aiter(response)
+                while True:
+                    try:
+                        event = await _until_abort(options.signal, anext(events))
+                    except StopAsyncIteration:
+                        break
+                    for ours in reader.feed(event):
+                        yield ours
+                for ours in reader.finish(always_says_why=request.family.always_says_why):
+                    yield ours
+            return
+        except OperationAborted:
+            last = builder.error("Request was aborted", aborted=True)
+        except Exception as error:  # noqa: BLE001 - MD-01: a failure is an event
+            last = request.failed(error)
+        yield last
+
+    return stream
+
+
+class _Request:
+    """One request: from our words to pydantic-ai's, and open."""
+
+    def __init__(
+        self,
+        model: Model,
+        context: TranscriptContext,
+        options: StreamOptions,
+        env: Mapping[str, str],
+        idle_timeout: float,
+    ) -> None:
+        self._model = model
+        self._context = context
+        self._options = options
+        family = FAMILIES.get(model.api)
+        self.family = family or FAMILIES["openai-completions"]
+        self._known = family is not None
+        self._key = options.api_key or env.get(self.family.key_variable) or None
+        url = model.base_url or env.get(self.family.url_variable) or self.family.default_url
+        self._place = Place(
+            model=model.id,
+            base_url=url.rstrip("/"),
+            key_variable=self.family.key_variable,
+            url_variable=self.family.url_variable,
+            requirement=self.family.requirement,
+            idle_timeout=idle_timeout,
+        )
+        self._exchange = Exchange(model, options)
+        self.builder = ResponseBuilder(api=model.api, provider=model.provider, model=model.id)
+
+    async def open(self, stack: AsyncExitStack) -> StreamedResponse:
+        """Send the request; the stack closes it."""
+        if not self._known:
+            raise ModelError(
+                f"No provider speaks {self._model.api!r} ({self._model.id}); these are known: "
+                + ", ".join(sorted(FAMILIES))
+                + "."
+            )
+        place = self._place
+        if self._key is None and place.base_url == self.family.default_url:
+            raise ModelError(
+                f"There is no API key for {place.base_url}. Set {place.key_variable}, or "
+                f"{place.url_variable} for a server of your own."
+            )
+        await _load(self.family.modules)
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.models import ModelRequestParameters
+
+        provider = await self._provider_model()
+        replay = Replay(self._context.messages)
+        opening = model_request_stream(
+            provider,
+            to_history(
+                replayable(self._context.messages, self._model),
+                replay.prompt,
+                model=self._model.id,
+                system=provider.system,
+            ),
+            model_settings=self._settings(),
+            model_request_parameters=ModelRequestParameters(
+                function_tools=to_tool_definitions(list(replay.tools.values()))
+            ),
+        )
+        token = current_exchange.set(self._exchange)
+        try:
+            response = await stack.enter_async_context(opening)
+        finally:
+            current_exchange.reset(token)
+        stack.push_async_callback(_cancel, response)
+        return response
+
+    def failed(self, error: Exception) -> AssistantMessageEvent:
+        """Make the event that ends the stream because of an error."""
+        failure = explain_failure(error, self._place, self._exchange, self._key)
+        self.builder.fields["diagnostics"] = [failure.diagnostic()]
+        return self.builder.error(failure.text)
+
+    async def _provider_model(self) -> ProviderModel:
+        """Return pydantic-ai's model, one per event loop, address, key and name (trap 4)."""
+        place, cache = self._place, loop_cache()
+        secret = hashlib.sha256((self._key or "").encode()).hexdigest()
+        client = await shared_client(place.idle_timeout)
+        key = (self._model.api, self._model.id, place.base_url, secret, place.idle_timeout)
+        if key not in cache:
+            cache[key] = self.family.build(self._model.id, place.base_url, self._key, client)
+        return cache[key]
+
+    def _settings(self) -> ModelSettings:
+        options, model = self._options, self._model
+        settings: dict[str, Any] = {
+            # Retries belong to the agent, where the user sees them (trap 5).
+            "max_retries": 0,
+            **self.family.settings(options.session_id, self._place.base_url),
+        }
+        given = {
+            "max_tokens": options.max_tokens,
+            "temperature": options.temperature,
+            "thinking": options.reasoning,
+        }
+        settings.update((name, value) for name, value in given.items() if value is not None)
+        headers = _merged_headers(model.headers, options.headers)
+        if headers:
+            settings["extra_headers"] = headers
+        return settings  # pyright: ignore[reportReturnType] - a TypedDict, built by name
+
+
+def _merged_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:
+    """Merge headers whatever their case; a later one wins, None takes one out (MD-14)."""
+    merged: dict[str, tuple[str, str]] = {}
+    for source in sources:
+        for name, value in (source or {}).items():
+            if value is None:
+                merged.pop(name.lower(), None)
+            else:
+                merged[name.lower()] = (name, value)
+    return dict(merged.values())
+
+
+async def _load(modules: tuple[str, ...]) -> None:
+    """Import modules without blocking the loop: it takes a second the first time."""
+    from importlib import import_module
+
+    for name in modules:
+        if name not in sys.modules:
+            await anyio.to_thread.run_sync(import_module, name, abandon_on_cancel=True)
+
+
+async def _cancel(response: StreamedResponse) -> None:
+    """Close the connection now; leaving the context alone would not do it everywhere (trap 3)."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+        await response.cancel()
+
+
+async def _until_abort(signal: AbortSignal | None, operation: Awaitable[T]) -> T:
+    """Await something, but no longer than until the abort.
+
+    Raises:
+        OperationAborted: The signal was set off first.
+    """
+    if signal is None:
+        return await operation
+    with anyio.CancelScope() as scope:
+        stop_watching = signal.cancel_on_abort(scope)
+        try:
+            return await operation
+        finally:
+            stop_watching()
+    raise OperationAborted

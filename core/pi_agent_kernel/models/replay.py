@@ -1,0 +1,178 @@
+"""Make a transcript fit to be sent: what a provider would refuse is left out or completed.
+
+Pure functions of our own messages, the same for every provider. The stored transcript is never
+touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pi_agent_kernel.messages import (
+    AssistantBlock,
+    AssistantMessage,
+    ImageContent,
+    Message,
+    SystemMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pi_agent_kernel.request import Model
+
+__all__ = ["replayable"]
+
+NO_RESULT = "No result provided"
+NO_OUTPUT = "(no tool output)"
+SEE_IMAGE = "(see attached image)"
+USER_IMAGE_OMITTED = "(image omitted: model does not support images)"
+TOOL_IMAGE_OMITTED = "(tool image omitted: model does not support images)"
+
+_MAX_ID = 40  # characters of a tool call id, the smallest limit among providers
+
+_replace = msgspec.structs.replace
+
+
+def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
+    """Return the messages that may go into a request to `model`.
+
+    - Assistant messages that failed or were aborted are left out, with their tool calls, as are
+      empty ones (TR-14, E09, E13).
+    - Every tool call has exactly one result, right after its message: a missing one becomes an
+      error result, one without its call is left out. A system message between them comes after
+      (TR-14).
+    - Ids of tool calls are unique in the request; those of another model are cut to
+      `[A-Za-z0-9_-]` and 40 characters (TR-15, E08).
+    - Thinking and signatures of another model are dropped (TR-15, E10).
+    - A blank tool result gets a placeholder, and images one if the model takes none (TR-15, E11).
+    """
+    sent: list[Message] = []
+    used: set[str] = set()
+    # Calls without a result yet: (id in the transcript, id in the request, name), in order.
+    open_calls: deque[tuple[str, str, str]] = deque()
+    held: list[Message] = []
+
+    def close() -> None:
+        for _, call_id, name in open_calls:
+            missing = TextContent(text=NO_RESULT)
+            sent.append(
+                ToolResultMessage(
+                    tool_call_id=call_id, tool_name=name, content=(missing,), is_error=True
+                )
+            )
+        open_calls.clear()
+        sent.extend(held)
+        held.clear()
+
+    takes_images = "image" in model.input
+    for message in messages:
+        match message:
+            case SystemMessage():
+                (held if open_calls else sent).append(message)
+            case UserMessage():
+                close()
+                sent.append(message if takes_images else _without_images(message))
+            case AssistantMessage():
+                close()
+                if message.stop_reason in ("error", "aborted"):
+                    continue
+                own = (message.provider, message.api, message.model) == (
+                    model.provider,
+                    model.api,
+                    model.id,
+                )
+                blocks: list[AssistantBlock] = []
+                for block in message.content:
+                    kept = block if own else _foreign(block)
+                    if isinstance(block, ToolCall) and isinstance(kept, ToolCall):
+                        kept = _replace(kept, id=_unique(kept.id, used))
+                        open_calls.append((block.id, kept.id, kept.name))
+                    if kept is not None and not _is_empty(kept):
+                        blocks.append(kept)
+                if blocks:
+                    sent.append(_replace(message, content=tuple(blocks)))
+            case ToolResultMessage():
+                call = next((c for c in open_calls if c[0] == message.tool_call_id), None)
+                if call is None:
+                    continue
+                open_calls.remove(call)
+                sent.append(_result_for(message, call[1], takes_images=takes_images))
+                if not open_calls:
+                    close()
+    close()
+    return sent
+
+
+def _foreign(block: AssistantBlock) -> AssistantBlock | None:
+    """Return what another model may see of a block."""
+    match block:
+        case ThinkingContent():
+            return None
+        case TextContent():
+            return TextContent(text=block.text)
+        case ToolCall():
+            call_id = re.sub(r"[^A-Za-z0-9_-]", "_", block.id)[:_MAX_ID]
+            return _replace(block, id=call_id, thought_signature=None)
+
+
+def _is_empty(block: AssistantBlock) -> bool:
+    match block:
+        case TextContent():
+            return not block.text
+        case ThinkingContent():
+            # Signed and redacted thinking counts even without text: providers ask for it back.
+            return not (block.redacted or block.thinking_signature or block.thinking.strip())
+        case ToolCall():
+            return False
+
+
+def _unique(call_id: str, used: set[str]) -> str:
+    """Return the id, or one like it that was not used yet, and note it."""
+    unique, number = call_id or "call", 1
+    while unique in used:
+        number += 1
+        suffix = f"_{number}"
+        unique = (call_id or "call")[: _MAX_ID - len(suffix)] + suffix
+    used.add(unique)
+    return unique
+
+
+def _without_images(message: UserMessage) -> UserMessage:
+    if isinstance(message.content, str):
+        return message
+    return _replace(message, content=_placeholders(message.content, USER_IMAGE_OMITTED))
+
+
+def _result_for(
+    message: ToolResultMessage, call_id: str, *, takes_images: bool
+) -> ToolResultMessage:
+    content: Sequence[TextContent | ImageContent] = message.content
+    if not takes_images:
+        content = _placeholders(content, TOOL_IMAGE_OMITTED)
+    if not any(isinstance(block, TextContent) and block.text.strip() for block in content):
+        images = [block for block in content if isinstance(block, ImageContent)]
+        content = (TextContent(text=SEE_IMAGE if images else NO_OUTPUT), *images)
+    return _replace(message, tool_call_id=call_id, content=tuple(content))
+
+
+def _placeholders(
+    content: Sequence[TextContent | ImageContent], placeholder: str
+) -> tuple[TextContent | ImageContent, ...]:
+    """Put a text for each run of images."""
+    kept: list[TextContent | ImageContent] = []
+    for block in content:
+        if isinstance(block, TextContent):
+            kept.append(block)
+        elif not kept or kept[-1] != TextContent(text=placeholder):
+            kept.append(TextContent(text=placeholder))
+    return tuple(kept)

@@ -1,0 +1,74 @@
+"""The two queues of messages that wait for their moment in a run (QU-01, QU-02)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Literal
+
+from pi_agent_kernel.messages import AgentMessage
+
+__all__ = ["MessageQueue", "QueueMode"]
+
+QueueMode = Literal["one-at-a-time", "all"]
+
+
+class MessageQueue:
+    """Be a FIFO of messages; every method may be called from any thread.
+
+    Args:
+        mode: "one-at-a-time" delivers the oldest per drain, "all" delivers everything. It may
+            be changed at any time and counts from the next drain (A23).
+    """
+
+    __slots__ = ("_lock", "_messages", "_mode")
+
+    def __init__(self, mode: QueueMode) -> None:
+        self._messages: list[AgentMessage] = []
+        self._lock = threading.Lock()
+        self.mode = mode
+
+    @property
+    def mode(self) -> QueueMode:
+        """How much one drain delivers."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: QueueMode) -> None:
+        if mode not in ("one-at-a-time", "all"):
+            raise ValueError(f'A queue mode is "one-at-a-time" or "all", not {mode!r}.')
+        self._mode: QueueMode = mode
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: AgentMessage) -> None:
+        """Add a message at the end."""
+        with self._lock:
+            self._messages.append(message)
+
+    def peek(self) -> list[AgentMessage]:
+        """Return what the next drain would deliver, without taking it (QU-05)."""
+        with self._lock:
+            return self._messages[: self._batch()]
+
+    def drain(self) -> list[AgentMessage]:
+        """Take the next batch out."""
+        if not self._messages:
+            return []
+        with self._lock:
+            batch = self._batch()
+            taken, self._messages = self._messages[:batch], self._messages[batch:]
+            return taken
+
+    def put_back(self, messages: list[AgentMessage]) -> None:
+        """Return messages that could not be used, to the front (A02)."""
+        with self._lock:
+            self._messages[:0] = messages
+
+    def clear(self) -> None:
+        """Drop every message (QU-06)."""
+        with self._lock:
+            self._messages.clear()
+
+    def _batch(self) -> int:
+        return len(self._messages) if self._mode == "all" else 1

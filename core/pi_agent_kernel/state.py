@@ -1,0 +1,455 @@
+"""The state of an agent: who writes which field, and when.
+
+`FIELDS` is the whole answer. The host writes four fields; everything else is written by
+`AgentState.apply`, which turns one event into changes of the state, and by the start and end of
+a run. No other code writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn, SupportsIndex, get_args
+
+import msgspec
+
+from pi_agent_kernel.events import (
+    AgentEnd,
+    AgentEvent,
+    AgentIdle,
+    AgentStart,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    TurnEnd,
+    TurnStart,
+)
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingLevel,
+)
+from pi_agent_kernel.request import UNKNOWN_MODEL, Model
+from pi_agent_kernel.tools import AgentTool, to_tool_declaration
+from pi_agent_kernel.transcript import Replay, create_initial_system_message
+from pi_agent_kernel.wire import coerce_message
+
+__all__ = ["FIELDS", "AgentState", "Changes", "Field", "MessageList", "ToolList"]
+
+#: What one event changed: field, before, after, field, before, after, ...
+Changes = tuple[Any, ...]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """Document one field of the state: its owner and the moments it is written."""
+
+    name: str
+    owner: str
+    written: str
+    source: str
+
+
+#: Every field of the state, its one writer and its moments (ST-01 to ST-11).
+FIELDS: tuple[Field, ...] = (
+    Field("system_prompt", "runtime", "never: replayed from messages at each read", "ST-03"),
+    Field("model", "host", "by assignment; a run uses the value it started with", "ST-01"),
+    Field("thinking_level", "host", "by assignment; as model", "ST-01"),
+    Field("tools", "host", "by assignment (copies) or in place; as model", "ST-02"),
+    Field("messages", "host, runtime", "by the host as tools; message_end appends", "ST-06"),
+    Field("is_streaming", "runtime", "true before agent_start; false before agent_idle", "ST-04"),
+    Field(
+        "streaming_message",
+        "runtime",
+        "message_start and message_update set; message_end and agent_end clear",
+        "ST-05",
+    ),
+    Field(
+        "pending_tool_calls",
+        "runtime",
+        "tool_execution_start adds; tool_execution_end removes",
+        "ST-07",
+    ),
+    Field("error_message", "runtime", "agent_start clears; turn_end sets", "ST-08"),
+    Field("turn_index", "runtime", "agent_start sets 0; turn_start adds 1", "ST-11"),
+    Field("total_turns", "runtime", "turn_end adds 1 for a turn that was started", "ST-11"),
+)
+
+_LEVELS: tuple[str, ...] = get_args(ThinkingLevel)
+
+
+class _TrackedList(list[Any]):
+    """Be a list that checks what comes in and counts its changes.
+
+    `version` rises with every change, so that what is computed from the list can be kept.
+    """
+
+    __slots__ = ("_changed", "appended", "version")
+
+    def __init__(self, items: Iterable[Any], changed: Callable[[], object]) -> None:
+        super().__init__(self._checked(list(items)))
+        self._changed = changed
+        self.version = 0
+        #: How many changes since the last other one were appends by the run itself.
+        self.appended = 0
+
+    def _checked(self, items: list[Any]) -> list[Any]:
+        return items
+
+    def _become(self, items: list[Any]) -> None:
+        super().__setitem__(slice(None), self._checked(items))
+        self.version += 1
+        self.appended = 0
+        self._changed()
+
+    def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
+        items = list(self)
+        result = edit(items)
+        self._become(items)
+        return result
+
+    def append(self, item: Any) -> None:
+        self._edit(lambda items: items.append(item))
+
+    def extend(self, iterable: Iterable[Any]) -> None:
+        self._edit(lambda items: items.extend(iterable))
+
+    def insert(self, index: SupportsIndex, item: Any) -> None:
+        self._edit(lambda items: items.insert(index, item))
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        return self._edit(lambda items: items.pop(index))
+
+    def remove(self, value: Any) -> None:
+        self._edit(lambda items: items.remove(value))
+
+    def clear(self) -> None:
+        self._become([])
+
+    def reverse(self) -> None:
+        self._edit(lambda items: items.reverse())
+
+    def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+        self._edit(lambda items: items.sort(key=key, reverse=reverse))
+
+    def __setitem__(self, index: Any, item: Any) -> None:
+        self._edit(lambda items: items.__setitem__(index, item))
+
+    def __delitem__(self, index: Any) -> None:
+        self._edit(lambda items: items.__delitem__(index))
+
+    def __iadd__(self, iterable: Iterable[Any]) -> Any:
+        self.extend(iterable)
+        return self
+
+    def __imul__(self, count: SupportsIndex) -> Any:
+        self._edit(lambda items: items.__imul__(count))
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (list, (list(self),))
+
+
+class MessageList(_TrackedList):
+    """Be `state.messages`: the transcript, the host's to change between runs."""
+
+    __slots__ = ()
+
+    def _checked(self, items: list[Any]) -> list[Any]:
+        return [coerce_message(item) for item in items]
+
+    def append(self, item: Any) -> None:
+        """Append one message; a dict of the wire form is taken too."""
+        list.append(self, coerce_message(item))
+        self.version += 1
+        self.appended = 0
+        self._changed()
+
+    def append_by_run(self, message: AgentMessage) -> None:
+        """Append what a run produced; the host does not call this (ST-06)."""
+        list.append(self, message)
+        self.version += 1
+        self.appended += 1
+
+
+class ToolList(_TrackedList):
+    """Be `state.tools`: what can be executed, each name once (DEVIATIONS 5)."""
+
+    __slots__ = ()
+
+    def _checked(self, items: list[Any]) -> list[Any]:
+        names: set[str] = set()
+        for item in items:
+            if not isinstance(item, AgentTool):
+                raise TypeError(
+                    f"A tool is an AgentTool, not {type(item).__name__}: put @tool on a "
+                    "function, or use AgentTool(...)."
+                )
+            if item.name in names:
+                raise ValueError(f"Two tools are named {item.name!r}; a name may be used once.")
+            names.add(item.name)
+        return items
+
+
+class AgentState:
+    """Hold what advances the loop, nothing else (ST-10). See `FIELDS` for who writes what.
+
+    Reads are safe from any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        system_prompt: str,
+        model: Model | None,
+        thinking_level: ThinkingLevel,
+        tools: Sequence[AgentTool],
+        messages: Sequence[AgentMessage],
+        assigned: Callable[[str], object],
+    ) -> None:
+        self._assigned = assigned
+        self._tools = ToolList(tools, lambda: assigned("tools"))
+        self._messages = MessageList(messages, lambda: assigned("messages"))
+        if not (self._messages and isinstance(self._messages[0], SystemMessage)):
+            declared = [to_tool_declaration(tool) for tool in self._tools]
+            head = create_initial_system_message(system_prompt, declared)
+            if head is not None:
+                list.insert(self._messages, 0, head)
+        self._model = _model(model or UNKNOWN_MODEL)
+        self._thinking_level: ThinkingLevel = _level(thinking_level)
+        self._is_streaming = False
+        #: What streams, unread: an update is turned into its message only when asked for.
+        self.streaming: AgentMessage | MessageUpdate | None = None
+        self._pending: frozenset[str] = frozenset()
+        self._error_message: str | None = None
+        self._turn_index = 0
+        self._total_turns = 0
+        self._turn_open = False
+        self._replayed: tuple[MessageList, int, Replay] | None = None
+
+    # ----------------------------------------------------------------- written by the host
+
+    @property
+    def model(self) -> Model:
+        """The model of the next run."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._model = _model(model)
+        self._assigned("model")
+
+    @property
+    def thinking_level(self) -> ThinkingLevel:
+        """The thinking level of the next run."""
+        return self._thinking_level
+
+    @thinking_level.setter
+    def thinking_level(self, level: ThinkingLevel) -> None:
+        self._thinking_level = _level(level)
+        self._assigned("thinking_level")
+
+    @property
+    def tools(self) -> ToolList:
+        """The tools of the next run; assigning copies the list, changing it in place counts."""
+        return self._tools
+
+    @tools.setter
+    def tools(self, tools: Sequence[AgentTool]) -> None:
+        self._tools = ToolList(tools, lambda: self._assigned("tools"))
+        self._assigned("tools")
+
+    @property
+    def messages(self) -> MessageList:
+        """The transcript; assigning copies the list, changing it in place counts."""
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[AgentMessage]) -> None:
+        self._messages = MessageList(messages, lambda: self._assigned("messages"))
+        self._assigned("messages")
+
+    # -------------------------------------------------------------- written by the runtime
+
+    @property
+    def system_prompt(self) -> str:
+        """The prompt in force, replayed from the system messages (ST-03)."""
+        return self.replay().prompt
+
+    @system_prompt.setter
+    def system_prompt(self, _value: object) -> NoReturn:
+        _read_only(
+            "system_prompt",
+            "it is replayed from the system messages: append a SystemMessage to state.messages, "
+            "for example one with sections, or build a new agent",
+        )
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a run is active, its agent_end listeners included (ST-04)."""
+        return self._is_streaming
+
+    @is_streaming.setter
+    def is_streaming(self, _value: object) -> NoReturn:
+        _read_only("is_streaming", "a run sets it: use prompt() and abort()")
+
+    @property
+    def streaming_message(self) -> AgentMessage | None:
+        """The message between its start and its end, as it is by now (ST-05)."""
+        streaming = self.streaming
+        return streaming.message if isinstance(streaming, MessageUpdate) else streaming
+
+    @streaming_message.setter
+    def streaming_message(self, _value: object) -> NoReturn:
+        _read_only("streaming_message", "the message events of a run set it")
+
+    @property
+    def pending_tool_calls(self) -> frozenset[str]:
+        """Ids of the calls between their start and their end; a new set each time (ST-07)."""
+        return self._pending
+
+    @pending_tool_calls.setter
+    def pending_tool_calls(self, _value: object) -> NoReturn:
+        _read_only("pending_tool_calls", "the tool events of a run set it")
+
+    @property
+    def error_message(self) -> str | None:
+        """Why the last turn failed or was aborted; cleared when a run starts (ST-08)."""
+        return self._error_message
+
+    @error_message.setter
+    def error_message(self, _value: object) -> NoReturn:
+        _read_only("error_message", "turn_end sets it and the next run clears it")
+
+    @property
+    def turn_index(self) -> int:
+        """Turns started in this run, or in the last one (ST-11)."""
+        return self._turn_index
+
+    @turn_index.setter
+    def turn_index(self, _value: object) -> NoReturn:
+        _read_only("turn_index", "turn_start counts it")
+
+    @property
+    def total_turns(self) -> int:
+        """Turns completed since the agent was made (ST-11)."""
+        return self._total_turns
+
+    @total_turns.setter
+    def total_turns(self, _value: object) -> NoReturn:
+        _read_only("total_turns", "turn_end counts it")
+
+    # ------------------------------------------------------------------------------- writing
+
+    def replay(self) -> Replay:
+        """Replay the transcript; what an earlier call has seen is not read again."""
+        messages = self._messages
+        known = self._replayed
+        total = len(messages)
+        if (
+            known is not None
+            and known[0] is messages
+            and messages.version - messages.appended <= known[1]
+        ):
+            replay = known[2]
+            start = total - (messages.version - known[1])
+        else:
+            replay = Replay()
+            start = 0
+        if start < total or known is None:
+            replay.extend(messages[start:])
+        self._replayed = (messages, messages.version, replay)
+        return replay
+
+    def begin_run(self) -> None:
+        """Open a run: before its first event (ST-04)."""
+        self._is_streaming = True
+
+    def end_run(self) -> None:
+        """Close a run: after its agent_end listeners (ST-04)."""
+        self._is_streaming = False
+        self.streaming = None
+        self._pending = frozenset()
+
+    def apply(self, event: AgentEvent) -> Changes | None:
+        """Let one event change the state.
+
+        Returns:
+            What changed, or None. For `messages` before and after are lengths.
+        """
+        kind = type(event)
+        if kind is MessageUpdate:
+            self.streaming = event  # pyright: ignore[reportAttributeAccessIssue]
+            return None  # the log knows what an update changes
+        changes: list[Any] = []
+        match event:
+            case MessageStart():
+                changes += "streaming_message", self.streaming, event.message
+                self.streaming = event.message
+            case MessageEnd():
+                count = len(self._messages)
+                changes += "streaming_message", self.streaming, None
+                changes += "messages", count, count + 1
+                self.streaming = None
+                self._messages.append_by_run(event.message)
+            case ToolExecutionStart():
+                pending = self._pending | {event.tool_call_id}
+                changes += "pending_tool_calls", self._pending, pending
+                self._pending = pending
+            case ToolExecutionEnd():
+                pending = self._pending - {event.tool_call_id}
+                changes += "pending_tool_calls", self._pending, pending
+                self._pending = pending
+            case TurnStart():
+                changes += "turn_index", self._turn_index, self._turn_index + 1
+                self._turn_index += 1
+                self._turn_open = True
+            case TurnEnd():
+                self._end_turn(event.message, changes)
+            case AgentStart():
+                changes += "is_streaming", False, True
+                self._clear("_error_message", "error_message", None, changes)
+                self._clear("_turn_index", "turn_index", 0, changes)
+            case AgentEnd():
+                self._clear("streaming", "streaming_message", None, changes)
+            case AgentIdle():
+                changes += "is_streaming", True, False
+            case _:
+                pass
+        return tuple(changes) or None
+
+    def _end_turn(self, message: AssistantMessage, changes: list[Any]) -> None:
+        if message.error_message:
+            changes += "error_message", self._error_message, message.error_message
+            self._error_message = message.error_message
+        if self._turn_open:
+            changes += "total_turns", self._total_turns, self._total_turns + 1
+            self._total_turns += 1
+            self._turn_open = False
+
+    def _clear(self, slot: str, name: str, value: object, changes: list[Any]) -> None:
+        before = getattr(self, slot)
+        if before != value:
+            changes += name, before, value
+            setattr(self, slot, value)
+
+    def clear_error(self) -> None:
+        """Forget the last error; `reset` does (AB-06)."""
+        self._error_message = None
+
+
+def _read_only(name: str, remedy: str) -> NoReturn:
+    raise AttributeError(f"state.{name} is read-only: {remedy}.")
+
+
+def _model(model: object) -> Model:
+    if not isinstance(model, Model):
+        raise TypeError(f"A model is a Model, not {type(model).__name__}: {model!r}")
+    return model
+
+
+def _level(level: str) -> Any:
+    if level not in _LEVELS:
+        raise ValueError(f"A thinking level is one of {', '.join(_LEVELS)}, not {level!r}.")
+    return level

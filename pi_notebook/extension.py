@@ -1,0 +1,74 @@
+"""What `%load_ext pi_notebook` registers, and `%unload_ext` takes away again."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from pi_agent_kernel.errors import ModelError
+from pi_notebook.config import PiNotebook
+from pi_notebook.doctor import CheckFailedError, require_supported_kernel
+from pi_notebook.errors import CellError
+from pi_notebook.magics import agent_magic
+from pi_notebook.registry import agents
+from pi_notebook.transformer import AgentCells
+
+__all__ = ["load", "unload"]
+
+MAGIC = "agent"
+
+
+@dataclass
+class _Loaded:
+    """Hold what one shell has registered."""
+
+    shell: Any
+    cells: AgentCells
+    config: PiNotebook
+
+
+_loaded: list[_Loaded] = []
+
+
+def load(shell: Any) -> None:
+    """Register the magics in a shell and say which model was found.
+
+    Raises:
+        CellError: The kernel is of a version that loses output.
+    """
+    ipykernel = sys.modules.get("ipykernel")
+    if ipykernel is not None:
+        try:
+            require_supported_kernel(ipykernel.__version__)
+        except CheckFailedError as error:
+            raise CellError(str(error)) from None
+    unload(shell)
+    config = PiNotebook(parent=shell)
+    config.observe(_take_defaults, names=["model", "system_prompt"])
+    shell.configurables.append(config)
+    agents.model, agents.system_prompt = config.model, config.system_prompt
+    shell.register_magic_function(agent_magic, "line_cell", MAGIC)
+    cells = AgentCells(shell)
+    cells.install()
+    _loaded.append(_Loaded(shell, cells, config))
+    try:
+        chosen = agents.current.chosen_model
+        line = f"pi-notebook: {chosen.reason} (%agent model SPEC changes it)"
+    except ModelError as error:
+        line = f"pi-notebook: no model yet: {error}"
+    sys.stdout.write(f"{' '.join(line.split())}\n")
+
+
+def unload(shell: Any) -> None:
+    """Take away what `load` registered; the agents stay for a later `load`."""
+    for loaded in [known for known in _loaded if known.shell is shell]:
+        _loaded.remove(loaded)
+        loaded.cells.remove()
+        shell.configurables.remove(loaded.config)
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop(MAGIC, None)
+
+
+def _take_defaults(change: Any) -> None:
+    setattr(agents, change["name"], change["new"])

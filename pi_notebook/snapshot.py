@@ -1,0 +1,341 @@
+"""From the events of a run to an immutable picture of it.
+
+`RunReducer.apply` takes one event and costs O(1), a text delta included: it keeps the newest
+update and reads the message from it only when a picture is taken. `RunReducer.snapshot` builds
+that picture. Nothing here knows a display, a clock or a loop, so the same events always give the
+same picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pi_agent_kernel.events import (
+    AgentEnd,
+    AgentEvent,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    ModelRequestStart,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+    ToolExecutionUpdate,
+    TurnStart,
+)
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    AssistantMessage,
+    ImageContent,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    UserMessage,
+    text_of,
+)
+
+__all__ = [
+    "Image",
+    "Note",
+    "Part",
+    "Progress",
+    "RunReducer",
+    "RunSnapshot",
+    "RunStatus",
+    "Text",
+    "Thinking",
+    "Tokens",
+    "ToolRun",
+    "ToolState",
+]
+
+RunStatus = Literal["running", "ok", "aborted", "error"]
+ToolState = Literal["announced", "running", "ok", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Hold one block of the answer, as Markdown."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Hold one block of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Hold a message that reached the model while it ran: a steer or a follow-up."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Hold an image of a tool result: base64 text and its media type."""
+
+    data: str
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Hold what a running tool last reported; `fraction` is None unless it named a total."""
+
+    text: str
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """Hold one tool call: what was asked, how far it is, what came back."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    state: ToolState
+    progress: Progress | None = None
+    result: str = ""
+    images: tuple[Image, ...] = ()
+    duration_ms: int | None = None
+
+
+Part = Text | Thinking | Note | ToolRun
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Count the tokens of a run; `input` excludes what the cache served."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Hold a whole run as it is at one moment, in the order a reader sees it."""
+
+    agent: str
+    model: str
+    status: RunStatus
+    turns: int
+    parts: tuple[Part, ...]
+    tokens: Tokens
+    stop_reason: str | None
+    error: str | None
+
+    @property
+    def text(self) -> str:
+        """The answer: all its text blocks, a blank line between two."""
+        return "\n\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_runs(self) -> tuple[ToolRun, ...]:
+        """The tool calls, in the order the model made them."""
+        return tuple(part for part in self.parts if isinstance(part, ToolRun))
+
+
+class _Call:
+    """A tool call while it changes; parts hold it until a picture is taken."""
+
+    __slots__ = ("_call", "_picture")
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+        self._picture = ToolRun(name=call.name, arguments=call.arguments, state="announced")
+
+    def start(self) -> None:
+        self._picture = ToolRun(
+            name=self._call.name, arguments=self._call.arguments, state="running"
+        )
+
+    def report(self, partial: Any) -> None:
+        self._picture = ToolRun(
+            name=self._call.name,
+            arguments=self._call.arguments,
+            state="running",
+            progress=Progress(text=_content_text(partial), fraction=_fraction(partial)),
+        )
+
+    def end(self, event: ToolExecutionEnd) -> None:
+        content = event.result.content or ()
+        self._picture = ToolRun(
+            name=self._call.name,
+            arguments=self._call.arguments,
+            state="error" if event.is_error else "ok",
+            result=_content_text(event.result),
+            images=tuple(
+                Image(data=block.data, mime_type=block.mime_type)
+                for block in content
+                if isinstance(block, ImageContent)
+            ),
+            duration_ms=event.duration_ms,
+        )
+
+    def picture(self) -> ToolRun:
+        return self._picture
+
+
+class RunReducer:
+    """Fold the events of one run.
+
+    Args:
+        agent: Name of the agent, as the picture carries it.
+        model: Name of its model, until a request names the one it used.
+    """
+
+    def __init__(self, agent: str, model: str = "") -> None:
+        self._agent = agent
+        self._model = model
+        self._status: RunStatus = "running"
+        self._turns = 0
+        self._parts: list[Text | Thinking | Note | _Call] = []
+        self._calls: dict[str, _Call] = {}  # of the last response: ids may repeat in a later one
+        self._open: AssistantMessage | None = None
+        self._update: MessageUpdate | None = None
+        self._tokens = Tokens()
+        self._stop_reason: str | None = None
+        self._error: str | None = None
+        self._answered = False
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run stands."""
+        return self._status
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed, if it did."""
+        return self._error
+
+    def apply(self, event: AgentEvent) -> None:
+        """Take the next event of the run."""
+        match event:
+            case MessageUpdate():
+                self._update = event
+            case MessageStart(message=AssistantMessage() as message):
+                self._open, self._update, self._answered = message, None, True
+            case MessageEnd(message=message):
+                self._close_message(message)
+            case ToolExecutionStart(tool_call_id=identity):
+                self._call(identity, event).start()
+            case ToolExecutionUpdate(tool_call_id=identity):
+                self._call(identity, event).report(event.partial_result)
+            case ToolExecutionEnd(tool_call_id=identity):
+                self._call(identity, event).end(event)
+            case TurnStart():
+                self._turns += 1
+            case ModelRequestStart(model=model):
+                self._model = model
+            case AgentEnd():
+                self._status = {"aborted": "aborted", "error": "error"}.get(
+                    self._stop_reason or "", "ok"
+                )
+            case _:
+                pass
+
+    def fail(self, error: str) -> None:
+        """Record that the run ended without its closing events, by an exception."""
+        self._status = "error"
+        self._error = error
+
+    def abort(self) -> None:
+        """Record that the run was given up without its closing events."""
+        self._status = "aborted"
+
+    def snapshot(self) -> RunSnapshot:
+        """Take the picture of the run as it is now."""
+        parts: list[Part] = [
+            part.picture() if isinstance(part, _Call) else part for part in self._parts
+        ]
+        message = self._open if self._update is None else self._update.message
+        if message is not None:
+            opened = (_part(block) for block in message.content)
+            parts.extend(
+                part.picture() if isinstance(part, _Call) else part
+                for part in opened
+                if part is not None
+            )
+        return RunSnapshot(
+            agent=self._agent,
+            model=self._model,
+            status=self._status,
+            turns=self._turns,
+            parts=tuple(parts),
+            tokens=self._tokens,
+            stop_reason=self._stop_reason,
+            error=self._error,
+        )
+
+    def _close_message(self, message: AgentMessage) -> None:
+        if isinstance(message, AssistantMessage):
+            self._open = self._update = None
+            self._calls = {}
+            for block in message.content:
+                part = _part(block)
+                if part is None:
+                    continue
+                self._parts.append(part)
+                if isinstance(block, ToolCall) and isinstance(part, _Call):
+                    self._calls[block.id] = part
+            used, before = message.usage, self._tokens
+            self._tokens = Tokens(
+                input=before.input + used.input,
+                output=before.output + used.output,
+                cache_read=before.cache_read + used.cache_read,
+                cache_write=before.cache_write + used.cache_write,
+                total=before.total + used.total_tokens,
+            )
+            self._stop_reason, self._error = message.stop_reason, message.error_message
+        elif isinstance(message, UserMessage) and self._answered:
+            self._parts.append(Note(text=text_of(message.content)))
+
+    def _call(
+        self,
+        identity: str,
+        event: ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd,
+    ) -> _Call:
+        """Find a call by its id; one that no response named is shown all the same."""
+        call = self._calls.get(identity)
+        if call is None:
+            arguments = {} if isinstance(event, ToolExecutionEnd) else event.args
+            call = _Call(ToolCall(id=identity, name=event.tool_name, arguments=arguments))
+            self._calls[identity] = call
+            self._parts.append(call)
+        return call
+
+
+def _part(block: object) -> Text | Thinking | _Call | None:
+    """Turn a block into a part; empty and redacted ones have nothing to show."""
+    match block:
+        case TextContent(text=text) if text:
+            return Text(text=text)
+        case ThinkingContent(thinking=text) if text:
+            return Thinking(text=text)
+        case ToolCall():
+            return _Call(block)
+        case _:
+            return None
+
+
+def _content_text(result: Any) -> str:
+    """Join the text blocks of a tool result, which may have none."""
+    return text_of(getattr(result, "content", None) or ())
+
+
+def _fraction(partial: Any) -> float | None:
+    """Read how far a tool is from the details that `ToolContext.progress` reports."""
+    details = getattr(partial, "details", None)
+    if not isinstance(details, Mapping):
+        return None
+    done, total = details.get("done"), details.get("total")
+    if not isinstance(done, int | float) or not isinstance(total, int | float) or not total > 0:
+        return None
+    return min(1.0, max(0.0, done / total))
