@@ -69,9 +69,11 @@ def __getattr__(name: str) -> Any:
     if name in ("agent", "agents", "tool"):
         from pi_notebook.registry import agents
 
-        return {"agents": lambda: agents, "agent": lambda: agents.current, "tool": lambda: agents.tool}[
-            name
-        ]()
+        return {
+            "agents": lambda: agents,
+            "agent": lambda: agents.current,
+            "tool": lambda: agents.tool,
+        }[name]()
     raise AttributeError(f"module 'pi_notebook' has no attribute {name!r}")
 
 

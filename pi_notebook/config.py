@@ -1,4 +1,4 @@
-"""Configuration by traitlets: `c.PiNotebook.model = …` in `ipython_config.py`, `%config PiNotebook`.
+"""Traitlets: `c.PiNotebook.model = …` in `ipython_config.py`, or `%config PiNotebook`.
 
 What is more particular wins: a trait, then the environment (`PI_NOTEBOOK_MODEL`), then an option
 of the cell or an argument of the call.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pi_agent_kernel.errors import ModelError
+
 from pi_notebook.config import PiNotebook
 from pi_notebook.doctor import CheckFailedError, require_supported_kernel
 from pi_notebook.errors import CellError
@@ -54,7 +55,7 @@ def load(shell: Any) -> None:
     _loaded.append(_Loaded(shell, cells, config))
     try:
         chosen = agents.current.chosen_model
-        line = f"pi-notebook: {chosen.reason} (%agent model SPEC changes it)"
+        line = f"pi-notebook: {chosen.reason} %agent model SPEC changes it."
     except ModelError as error:
         line = f"pi-notebook: no model yet: {error}"
     sys.stdout.write(f"{' '.join(line.split())}\n")

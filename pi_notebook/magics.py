@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
-
 from pi_agent_kernel.errors import AgentBusyError, PiAgentError
+
 from pi_notebook import frontend
 from pi_notebook.cells import CellRequest
 from pi_notebook.errors import AgentUnavailable

@@ -20,6 +20,7 @@ from pi_agent_kernel.events import ALL_EVENTS
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
+
 from pi_notebook import frontend
 from pi_notebook.errors import AgentAborted, AgentFailed
 from pi_notebook.runtime import ForegroundRun
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
     from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
     from pi_agent_kernel.tools import AgentTool
+
     from pi_notebook.cells import CellRequest
     from pi_notebook.render.live import View
     from pi_notebook.snapshot import RunSnapshot
@@ -51,6 +53,7 @@ _FOREIGN_LOOP_HINT = (
     "This tool uses an object of the notebook's own event loop, and the agent was started from "
     "code that cannot await. Run it as a plain %%agent cell, or by `await agent.prompt(...)`."
 )
+
 
 class NotebookAgent(Agent):
     """Be an agent whose runs show in the notebook.
@@ -97,32 +100,31 @@ class NotebookAgent(Agent):
         Cancellation: As in `Agent.prompt`.
         """
         if not isinstance(input, str) and isinstance(input, Sequence) and not input:
-            return await self.continue_()
+            await self.continue_()
+            return
         work = super().prompt
-        await self._await(lambda: work(input, images))
+        await self._await_shown(lambda: work(input, images))
 
     async def continue_(self) -> None:
         """Go on without new input; otherwise as `prompt`."""
-        await self._await(super().continue_)
+        await self._await_shown(super().continue_)
 
-    def prompt_sync(
-        self, input: PromptInput, images: Sequence[ImageContent] | None = None
-    ) -> None:
+    def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Do as `prompt` and wait: in a cell, in a script, in a thread."""
         work = super().prompt
-        self._wait(lambda: work(input, images))
+        self._wait_shown(lambda: work(input, images))
 
     async def run_cell(self, request: CellRequest) -> None:
         """Run an `%%agent` cell whose task is the cell's own; otherwise as `prompt`."""
         work = super().prompt
-        with self._for(request) as messages:
-            await self._await(lambda: work(messages), request=request)
+        with self._set_for_cell(request) as messages:
+            await self._await_shown(lambda: work(messages), request=request)
 
     def run_cell_sync(self, request: CellRequest) -> None:
         """Run an `%%agent` cell from code that cannot await; otherwise as `prompt`."""
         work = super().prompt
-        with self._for(request) as messages:
-            self._wait(lambda: work(messages), request=request)
+        with self._set_for_cell(request) as messages:
+            self._wait_shown(lambda: work(messages), request=request)
 
     # --------------------------------------------------------------------------------- verbs
 
@@ -155,22 +157,22 @@ class NotebookAgent(Agent):
 
     # ------------------------------------------------------------------------ one run, shown
 
-    async def _await(
+    async def _await_shown(
         self, work: Callable[[], Awaitable[None]], *, request: CellRequest | None = None
     ) -> None:
-        with self._starting(request) as (run, shown):
+        with self._begin_shown(request) as (run, shown):
             await run.run_here(lambda: shown.follow(self, work), owns_task=request is not None)
         shown.raise_for_status()
 
-    def _wait(
+    def _wait_shown(
         self, work: Callable[[], Awaitable[None]], *, request: CellRequest | None = None
     ) -> None:
-        with self._starting(request) as (run, shown):
+        with self._begin_shown(request) as (run, shown):
             run.run_apart(lambda: shown.follow(self, work))
         shown.raise_for_status()
 
     @contextlib.contextmanager
-    def _starting(self, request: CellRequest | None) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
+    def _begin_shown(self, request: CellRequest | None) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
         run = self._foreground = ForegroundRun(self.abort)
@@ -181,7 +183,7 @@ class NotebookAgent(Agent):
             self._foreground = None
 
     @contextlib.contextmanager
-    def _for(self, request: CellRequest) -> Iterator[list[AgentMessage]]:
+    def _set_for_cell(self, request: CellRequest) -> Iterator[list[AgentMessage]]:
         """Set what holds for one cell, and give the messages that prompt it."""
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
@@ -220,7 +222,9 @@ class NotebookAgent(Agent):
 
     # ------------------------------------------------------------------------ for the kernel
 
-    def _ask_chosen(self, model: Model, context: TranscriptContext, options: StreamOptions, /) -> Any:
+    def _ask_chosen(
+        self, model: Model, context: TranscriptContext, options: StreamOptions, /
+    ) -> Any:
         return self._chosen.stream_fn(model, context, options)
 
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:

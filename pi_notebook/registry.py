@@ -10,17 +10,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.models.catalog import MODEL_VARIABLE, choose_model
 from pi_agent_kernel.tools import AgentTool
 from pi_agent_kernel.tools import tool as make_tool
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
+
     from pi_notebook.notebook_agent import NotebookAgent
 
-__all__ = ["MODEL_VARIABLE", "Agents", "agents"]
+__all__ = ["Agents", "agents"]
 
-MODEL_VARIABLE = "PI_NOTEBOOK_MODEL"
 DEFAULT_NAME = "main"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
@@ -86,8 +86,9 @@ class Agents(Mapping[str, "NotebookAgent"]):
         Raises:
             ModelError: The named model cannot be used.
         """
-        spec = os.environ.get(MODEL_VARIABLE, "").strip() or self.model.strip()
-        return choose_model(spec or None)
+        if os.environ.get(MODEL_VARIABLE, "").strip():
+            return choose_model()
+        return choose_model(self.model.strip() or None)
 
     def add_tool(self, tool: AgentTool) -> None:
         """Give a tool to every agent, now and later; one of its name makes room for it.

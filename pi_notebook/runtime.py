@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
-
 from pi_agent_kernel.abort import OperationAborted, run_soon
+
 from pi_notebook.errors import AgentAborted
 from pi_notebook.frontend import flush_figures
 
@@ -105,7 +105,7 @@ class ForegroundRun:
             while (job := jobs.get()) is not None:
                 try:
                     job()
-                except Exception:
+                except Exception:  # noqa: BLE001 - a display that fails is no reason to stop serving
                     _log.exception("Showing a run failed")
             ended.result()
 
@@ -172,7 +172,7 @@ class ForegroundRun:
         def job() -> None:
             try:
                 outcome.append(self._call_user_code(call))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again over there
                 problem.append(error)
             tell()
 

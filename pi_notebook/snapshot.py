@@ -235,9 +235,8 @@ class RunReducer:
             case ModelRequestStart(model=model):
                 self._model = model
             case AgentEnd():
-                self._status = {"aborted": "aborted", "error": "error"}.get(
-                    self._stop_reason or "", "ok"
-                )
+                reason = self._stop_reason
+                self._status = reason if reason in ("aborted", "error") else "ok"
             case _:
                 pass
 

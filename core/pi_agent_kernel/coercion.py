@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from pi_agent_kernel.schema_checks import equality_key, is_number, resolve_pointer
+from pi_agent_kernel.schema_checks import equality_key, is_number
+from pi_agent_kernel.schema_references import resolve_reference
 from pi_agent_kernel.schema_text_rules import matches_pattern
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class _Coercion:
 
     def _target(self, schema: dict[str, Any]) -> Any:
         try:
-            return resolve_pointer(self._root, schema["$ref"])
+            return resolve_reference(self._root, schema["$ref"])
         except (LookupError, AttributeError):
             return None
 

@@ -186,7 +186,9 @@ def validate_tool_arguments(tool: CheckedTool, call: CheckedCall) -> dict[str, A
 def _coerced(name: str, compiled: _CompiledSchema, received: Any) -> dict[str, Any]:
     arguments: Any = received
     if isinstance(received, dict):
-        arguments = thaw(coerce(received, compiled.plain, compiled.is_valid))
+        # A malformed schema; the validator says so.
+        with suppress(UndecidableSchemaError, TypeError, ValueError, AttributeError):
+            arguments = thaw(coerce(received, compiled.plain, compiled.is_valid))
         if compiled.check is not None and compiled.check(arguments):
             return arguments
     problems = compiled.validator.errors(arguments)

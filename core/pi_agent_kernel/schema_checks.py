@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from pi_agent_kernel.schema_references import is_legacy_draft, resolve_pointer
 from pi_agent_kernel.schema_text_rules import has_format, matches_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 __all__ = [
     "Check",
@@ -22,10 +23,8 @@ __all__ = [
     "Schema",
     "UndecidableSchemaError",
     "equality_key",
-    "is_legacy_draft",
     "is_number",
     "json_type",
-    "resolve_pointer",
 ]
 
 Schema: TypeAlias = "dict[str, Any] | bool"
@@ -47,7 +46,6 @@ _UNDECIDED = frozenset(
         "unevaluatedProperties",
     }
 )
-_MODERN = ("2020-12", "2019-09")
 
 
 class UndecidableSchemaError(Exception):
@@ -91,40 +89,6 @@ def equality_key(value: Any) -> object:
         members = cast("dict[str, Any]", value).items()
         return ("object", frozenset((key, equality_key(item)) for key, item in members))
     return value
-
-
-def is_legacy_draft(root: Mapping[str, Any]) -> bool:
-    """Return whether `$schema` names a draft before 2019-09, where `$ref` hides its siblings."""
-    draft = root.get("$schema")
-    return isinstance(draft, str) and not any(modern in draft for modern in _MODERN)
-
-
-def resolve_pointer(root: Any, reference: str) -> Any:
-    """Return what a local reference such as `#/$defs/x` names.
-
-    Raises:
-        LookupError: It names nothing, or is not local.
-    """
-    if reference in ("#", "#/"):
-        return root
-    if not reference.startswith("#/"):
-        raise LookupError(reference)
-    from urllib.parse import unquote
-
-    found = root
-    for part in unquote(reference[2:]).split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list):
-            if not name.isdecimal() or int(name) >= len(cast("list[Any]", found)):
-                raise LookupError(reference)
-            found = cast("list[Any]", found)[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = cast("dict[str, Any]", found)[name]
-        else:
-            raise LookupError(reference)
-    if not isinstance(found, (dict, bool)):
-        raise LookupError(reference)
-    return cast("Any", found)
 
 
 def _always(_value: Any) -> bool:

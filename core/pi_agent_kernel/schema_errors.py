@@ -18,10 +18,15 @@ from jsonschema.exceptions import ValidationError
 
 from pi_agent_kernel.schema_checks import (
     equality_key,
-    is_legacy_draft,
     is_number,
     json_type,
+)
+from pi_agent_kernel.schema_references import (
+    SCHEMA_MAPS,
+    SCHEMAS,
+    is_legacy_draft,
     resolve_pointer,
+    subschemas,
 )
 from pi_agent_kernel.schema_text_rules import has_format, matches_pattern
 
@@ -34,46 +39,6 @@ __all__ = ["SchemaValidator"]
 
 _MAX_ERRORS = 50
 _MAX_MESSAGE = 300
-_SCHEMA_MAPS = (
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-    "patternProperties",
-    "properties",
-)
-_SCHEMAS = (
-    "additionalItems",
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "oneOf",
-    "prefixItems",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)
-
-
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield every schema object in a schema; constants and defaults are not schemas."""
-    if isinstance(schema, (list, tuple)):
-        for item in cast("list[Any]", schema):
-            yield from _nodes(item)
-    elif isinstance(schema, dict):
-        node = cast("dict[str, Any]", schema)
-        yield node
-        for keyword in _SCHEMAS:
-            yield from _nodes(node.get(keyword))
-        for keyword in _SCHEMA_MAPS:
-            members = node.get(keyword)
-            if isinstance(members, dict):
-                yield from _nodes(list(cast("dict[str, Any]", members).values()))
 
 
 class _References:
@@ -81,7 +46,7 @@ class _References:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        nodes = list(_nodes(root))
+        nodes = list(subschemas(root))
         self.has_nested_ids = any("$id" in node for node in nodes if node is not root)
         self._names = {
             f"#{node[keyword]}"
@@ -124,10 +89,10 @@ def _safe_copy(root: dict[str, Any]) -> dict[str, Any]:
         node: dict[str, Any] = dict(cast("dict[str, Any]", schema))
         if "$ref" in node and references.dangles(node["$ref"]):
             return _Unresolved(node["$ref"]).schema
-        for keyword in _SCHEMAS:
+        for keyword in SCHEMAS:
             if keyword in node:
                 node[keyword] = copy(node[keyword])
-        for keyword in _SCHEMA_MAPS:
+        for keyword in SCHEMA_MAPS:
             members = node.get(keyword)
             if isinstance(members, dict):
                 items = cast("dict[str, Any]", members).items()
@@ -341,6 +306,9 @@ _BOUNDS: dict[str, Any] = {
 }
 
 
+_extend = cast("Any", validators).extend
+
+
 class SchemaValidator:
     """Validate values against one schema of any draft since 3.
 
@@ -361,7 +329,7 @@ class SchemaValidator:
             for name in keywords
             if name in draft.VALIDATORS or name == _Unresolved.KEYWORD
         }
-        self._validator = cast("Any", validators.extend(draft, known))(
+        self._validator = _extend(draft, known)(
             schema, registry=cast("Any", referencing).Registry()
         )
 

@@ -85,6 +85,7 @@ _NESTED: dict[tuple[type[msgspec.Struct], str], tuple[type[msgspec.Struct], ...]
     (Usage, "cost"): (Cost,),
     (Model, "cost"): (ModelCost,),
 }
+_MAY_BE_TEXT = {(SystemMessage, "content"), (UserMessage, "content")}
 
 
 def to_json(value: Any) -> Any:
@@ -272,12 +273,12 @@ def _read_field(
     item: Any, kind: type[msgspec.Struct], name: str, path: str, *, strict: bool
 ) -> Any:
     nested = _NESTED.get((kind, name))
-    if nested is not None and not isinstance(item, str):
-        if isinstance(item, nested):
+    if nested is not None:
+        if isinstance(item, nested) or (isinstance(item, str) and (kind, name) in _MAY_BE_TEXT):
             return item
         if isinstance(item, Mapping):
             return _read_nested(item, nested, path, strict=strict)
-        if not isinstance(item, Sequence) or name in ("usage", "cost"):
+        if isinstance(item, str) or not isinstance(item, Sequence) or name in ("usage", "cost"):
             raise ValueError(f"{path}: expected {_shown_type(kind, name)}, got {_short(item)}")
         items = cast("Sequence[Any]", item)
         return tuple(

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.json_value import thaw
+
 from pi_notebook.render.html import run_html
 from pi_notebook.render.safe_markdown import fenced, safe_markdown
 from pi_notebook.render.text import ending, plain_text, plain_tool
@@ -116,7 +117,11 @@ def _json_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=lambda item: f"<{type(item).__name__}>")
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, default=lambda item: f"<{type(item).__name__}>")
+    )
 
 
 def _markdown_piece(part: Part) -> str:

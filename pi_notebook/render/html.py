@@ -77,7 +77,9 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
         if last is None or isinstance(last, Text):
             pieces[-1:] = [_with_caret(pieces[-1] if pieces else "")]
     if run.status == "error":
-        pieces.append(f'<div class="pi-problem">{_text(bound(run.error or "the run failed"))}</div>')
+        pieces.append(
+            f'<div class="pi-problem">{_text(bound(run.error or "the run failed"))}</div>'
+        )
     pieces.append(_footer(run))
     body = "\n".join(piece for piece in pieces if piece)
     # A reader that speaks hears a live answer as it grows, when it pauses.
@@ -98,7 +100,7 @@ def style(body: str) -> str:
 
 @cache
 def _sheet() -> Mapping[str, str]:
-    source = resources.files(__package__).joinpath("style.css").read_text("utf-8")
+    source = resources.files("pi_notebook.render").joinpath("style.css").read_text("utf-8")
     sections: dict[str, str] = {}
     for section in source.split("/*@")[1:]:
         name, _, rules = section.partition("*/")
@@ -154,7 +156,9 @@ def _tool_html(tool: ToolRun, *, live: bool) -> str:
     if live and tool.duration_ms is not None:
         end += f" · {tool.duration_ms / 1000:.2f} s"
     if "…" in short and not live:
-        body += f'\n<div class="pi-label">arguments</div><pre>{_text(json_text(tool.arguments))}</pre>'
+        body += (
+            f'\n<div class="pi-label">arguments</div><pre>{_text(json_text(tool.arguments))}</pre>'
+        )
     if result and ("\n" in result or len(result) > LONGEST_SUMMARY):
         body += f"\n<pre>{_text(result)}</pre>"
     body += "".join(_image_html(image, live=live) for image in tool.images)

@@ -36,21 +36,18 @@ BYTES_TO_BEGIN_WITH = 64 * 1024
 MESSAGE_BYTES = 700
 
 
-
 class Publish(Protocol):
     """**Protocol:** sends one mime bundle to the front end."""
 
-    def __call__(
-        self, data: MimeBundle, metadata: Mapping[str, Any], *, update: bool
-    ) -> None:
+    def __call__(self, data: MimeBundle, metadata: Mapping[str, Any], *, update: bool) -> None:
         """Send it as the run's output, or as an update of it."""
         ...
 
 
 class Later(Protocol):
-    """**Protocol:** calls back on the loop of the run; the result takes the call off again."""
+    """**Protocol:** calls back on the loop of the run after some seconds."""
 
-    def __call__(self, seconds: float, callback: Callable[[], object], /) -> Callable[[], None]:
+    def __call__(self, seconds: float, callback: Callable[[], object], /) -> object:
         """Arrange one call."""
         ...
 
@@ -85,7 +82,8 @@ class _Paced:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = 0.0
-        self._cancel: Callable[[], None] | None = None
+        self._awaited = False  # whether a timer will refresh
+        self._closed = False
         self._take: Callable[[], RunSnapshot]
         self._later: Later
 
@@ -101,23 +99,23 @@ class _Paced:
         now = self._clock()
         if now >= self._due:
             self._refresh()
-        elif self._cancel is None:
-            self._cancel = self._later(self._due - now, self._refresh)
+        elif not self._awaited:
+            self._awaited = True
+            self._later(self._due - now, self._on_timer)
 
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Show the end; no update follows it."""
-        self._stop_timer()
+        self._closed = True
         self._end(run, metadata)
 
+    def _on_timer(self) -> None:
+        self._awaited = False
+        if not self._closed:
+            self.changed()
+
     def _refresh(self) -> None:
-        self._stop_timer()
         self._update(self._take())
         self._due = self._clock() + INTERVAL
-
-    def _stop_timer(self) -> None:
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
 
     def _begin(self, run: RunSnapshot) -> None:
         raise NotImplementedError

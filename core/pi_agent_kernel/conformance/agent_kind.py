@@ -92,7 +92,7 @@ def _callback(stage: Stage, name: str) -> Callable[..., Awaitable[None]]:
     if name not in _CALLBACKS:
         raise ScenarioError(f"unknown callback {name!r}")
 
-    async def callback(argument: Any, *_more: Any) -> None:  # noqa: RUF029
+    async def callback(argument: Any, *_more: Any) -> None:
         status: Json = {"status": argument["status"]} if name == "onResponse" else {}
         stage.log.add({"callback": name, **status})
 

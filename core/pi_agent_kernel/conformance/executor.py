@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
 import anyio
 
@@ -52,7 +51,7 @@ def execute(scenario: Json, *, backend: BackendName = "asyncio") -> Json:
     def work() -> None:
         try:
             outcome.append(run_in_virtual_time(lambda: _play(scenario), backend))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised in the calling thread
             outcome.append(error)
 
     thread = threading.Thread(target=work, name="conformance scenario", daemon=True)
@@ -80,15 +79,19 @@ async def _play(scenario: Json) -> Json:
     kind = scenario.get("kind", "agent")
     if kind not in _KINDS:
         raise ScenarioError(f"unknown kind {kind!r}")
-    with anyio.fail_after(TIME_LIMIT):
-        async with anyio.create_task_group() as tasks:
-            stage = Stage(scenario, tasks)
-            stage.tools = scripted_tools(stage)
-            trace = await _KINDS[kind](stage)
-            tasks.cancel_scope.cancel()
-    if stage.problem is not None:
-        raise stage.problem
-    return trace
+    stages: list[Stage] = []
+    traces: list[Json] = []
+    try:
+        with anyio.fail_after(TIME_LIMIT):
+            async with anyio.create_task_group() as tasks:
+                stages.append(stage := Stage(scenario, tasks))
+                stage.tools = scripted_tools(stage)
+                traces.append(await _KINDS[kind](stage))
+                tasks.cancel_scope.cancel()
+    finally:
+        if stages and stages[0].problem is not None:
+            raise stages[0].problem
+    return traces[0]
 
 
 def _as_scenario_error(error: BaseException) -> ScenarioError:
@@ -105,8 +108,8 @@ def _as_scenario_error(error: BaseException) -> ScenarioError:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        members: Any = error.exceptions
-        for member in members:
+        group: BaseExceptionGroup[BaseException] = error
+        for member in group.exceptions:
             yield from _leaves(member)
     else:
         yield error

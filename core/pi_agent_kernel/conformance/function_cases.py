@@ -5,7 +5,7 @@ Source: FORMAT.md, section 13.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import Any, cast
 
@@ -53,7 +53,7 @@ async def play_functions(stage: Stage) -> Json:
         try:
             value = _FUNCTIONS[name](*case.get("args", ()))
             entry["value"] = _shown(await value if isawaitable(value) else value)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a call that fails is a result
             entry["throws"] = {"message": str(error)}
         results.append(entry)
     return {"results": results}
@@ -68,10 +68,6 @@ def _shown(value: Any) -> Any:
     if is_array(value):
         return [_shown(item) for item in value]
     return plain(value)
-
-
-def _or_undefined(value: Any) -> Any:
-    return UNDEFINED if value is None else value
 
 
 # -------------------------------------------------------------------------- transcripts
@@ -124,7 +120,7 @@ def _tools(data: Sequence[Json] | None) -> list[Tool] | None:
 
 
 def _to_tool_declaration(data: Json) -> Tool:
-    async def execute(*_arguments: Any) -> None:  # noqa: RUF029
+    async def execute(*_arguments: Any) -> None:
         """Do nothing; only the declaration counts."""
 
     options = {snake_case(name): value for name, value in data.items()}
@@ -259,13 +255,13 @@ async def _event_stream(operations: Sequence[Json], mode: str) -> Json:
 
     async def consume() -> None:
         async for event in stream:
-            seen.append(event)
+            seen.append(event)  # noqa: PERF401 - what was seen counts even if it never ends
         outcome["finished"] = True
 
     async def await_result() -> None:
         try:
             outcome["result"] = {"value": await stream.result()}
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a call that fails is a result
             outcome["result"] = {"throws": {"message": str(error)}}
 
     async with anyio.create_task_group() as tasks:
@@ -284,49 +280,77 @@ async def _event_stream(operations: Sequence[Json], mode: str) -> Json:
     return outcome
 
 
-_FUNCTIONS: dict[str, Callable[..., Any | Awaitable[Any]]] = {
-    "createInitialSystemMessage": lambda prompt, tools: _or_undefined(
-        transcript.create_initial_system_message(prompt, _tools(tools))
-    ),
-    "getInitialSystemMessage": lambda messages: _or_undefined(
-        transcript.get_initial_system_message(_messages(messages))
-    ),
-    "withoutInitialSystemMessage": lambda messages: list(
-        transcript.without_initial_system_message(_messages(messages))
-    ),
-    "getCurrentTools": lambda messages: transcript.get_current_tools(_messages(messages)),
-    "getDeclaredTools": lambda messages: transcript.get_declared_tools(_messages(messages)),
-    "getCurrentSystemMessage": lambda messages: _or_undefined(
-        transcript.get_current_system_message(_messages(messages))
-    ),
-    "getCurrentSystemPrompt": lambda messages: transcript.get_current_system_prompt(
-        _messages(messages)
-    ),
-    "hasNonAdditiveToolChanges": lambda messages: transcript.has_non_additive_tool_changes(
-        _messages(messages)
-    ),
+# ---------------------------------------------------------------------------- the table
+
+
+def _of_messages(function: Callable[[list[AgentMessage]], Any]) -> Callable[..., Any]:
+    def call(data: Sequence[Json]) -> Any:
+        return function(_messages(data))
+
+    return call
+
+
+def _maybe(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function whose None is the reference's undefined."""
+
+    def call(*arguments: Any) -> Any:
+        value = function(*arguments)
+        return UNDEFINED if value is None else value
+
+    return call
+
+
+def _create_initial_system_message(
+    prompt: str | None, tools: Sequence[Json] | None
+) -> SystemMessage | None:
+    return transcript.create_initial_system_message(prompt, _tools(tools))
+
+
+def _declarations_equal(left: Json, right: Json) -> bool:
+    return transcript.declarations_equal(_tool(left), _tool(right))
+
+
+def _collapse_system_messages(data: Json) -> Json:
+    return _context_value(transcript.collapse_system_messages(_context(data)))
+
+
+def _system_message_text(data: Json) -> str:
+    return transcript.get_system_message_text(_system(data))
+
+
+def _system_message_update(data: Json) -> str:
+    return transcript.render_system_message_update(_system(data))
+
+
+def _parse_tool_call_arguments(text: str) -> Json:
+    return _parsed(parse_tool_call_arguments(text))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "createInitialSystemMessage": _maybe(_create_initial_system_message),
+    "getInitialSystemMessage": _maybe(_of_messages(transcript.get_initial_system_message)),
+    "withoutInitialSystemMessage": _of_messages(transcript.without_initial_system_message),
+    "getCurrentTools": _of_messages(transcript.get_current_tools),
+    "getDeclaredTools": _of_messages(transcript.get_declared_tools),
+    "getCurrentSystemMessage": _maybe(_of_messages(transcript.get_current_system_message)),
+    "getCurrentSystemPrompt": _of_messages(transcript.get_current_system_prompt),
+    "hasNonAdditiveToolChanges": _of_messages(transcript.has_non_additive_tool_changes),
     "getToolStateChanges": _tool_state_changes,
-    "declarationsEqual": lambda left, right: transcript.declarations_equal(
-        _tool(left), _tool(right)
-    ),
+    "declarationsEqual": _declarations_equal,
     "toToolDeclaration": _to_tool_declaration,
     "normalizeContext": _normalize_context,
-    "collapseSystemMessages": lambda context: _context_value(
-        transcript.collapse_system_messages(_context(context))
-    ),
+    "collapseSystemMessages": _collapse_system_messages,
     "resolveTranscript": _resolve_transcript,
     "resolveTranscriptTools": _resolve_transcript_tools,
     "contentText": _content_text,
-    "getSystemMessageText": lambda message: transcript.get_system_message_text(_system(message)),
-    "renderSystemMessageUpdate": lambda message: transcript.render_system_message_update(
-        _system(message)
-    ),
-    "mergeClientIdentity": lambda *identities: _or_undefined(merge_client_identity(*identities)),
+    "getSystemMessageText": _system_message_text,
+    "renderSystemMessageUpdate": _system_message_update,
+    "mergeClientIdentity": _maybe(merge_client_identity),
     "validateToolArguments": _validate_tool_arguments,
     "validateToolCall": _validate_tool_call,
     "validateKeepsInput": _validate_keeps_input,
-    "parseToolCallArguments": lambda text: _parsed(parse_tool_call_arguments(text)),
-    "parseStreamingJson": lambda text: parse_streaming_json(text),
+    "parseToolCallArguments": _parse_tool_call_arguments,
+    "parseStreamingJson": parse_streaming_json,
     "streamingJsonSnapshots": _streaming_json_snapshots,
     "streamingJsonPrefixes": _streaming_json_prefixes,
     "toolCallArgumentsStream": _tool_call_arguments_stream,

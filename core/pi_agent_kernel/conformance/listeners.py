@@ -20,7 +20,7 @@ ListenerFunction = Callable[[AgentEvent, AbortSignal | None], Awaitable[Any]]
 def recorder(stage: Stage) -> ListenerFunction:
     """Make the listener that writes each event into the log."""
 
-    async def record(event: AgentEvent, _signal: AbortSignal | None) -> None:  # noqa: RUF029
+    async def record(event: AgentEvent, _signal: AbortSignal | None) -> None:
         stage.log.add_event(event)
         stage.record(event)
 
@@ -30,7 +30,7 @@ def recorder(stage: Stage) -> ListenerFunction:
 def closer(stage: Stage) -> ListenerFunction:
     """Make the listener that opens the gate of each ended tool call."""
 
-    async def close(event: AgentEvent, _signal: AbortSignal | None) -> None:  # noqa: RUF029
+    async def close(event: AgentEvent, _signal: AbortSignal | None) -> None:
         stage.close(event)
 
     return close

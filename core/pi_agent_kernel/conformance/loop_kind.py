@@ -200,7 +200,7 @@ class _Loop:
             entry["result"] = messages_trace(produced)
         except ScenarioError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a run that fails is an entry
             entry["throws"] = self._host.describe_error(error)
         if observed.entries:
             entry["events"] = observed.entries
@@ -258,7 +258,7 @@ def _poll(
 ) -> Callable[[], Awaitable[list[AgentMessage]]]:
     waiting = [messages_from(batch) for batch in batches]
 
-    async def poll() -> list[AgentMessage]:  # noqa: RUF029
+    async def poll() -> list[AgentMessage]:
         messages = waiting.pop(0) if waiting else []
         stage.log.add({"poll": name, "returned": roles(messages)})
         return messages

@@ -80,8 +80,8 @@ def scripted_stream_fn(stage: Stage) -> StreamFn:
             if "streamFn" in response:
                 raise ScriptedError(next(iter(response["streamFn"].values())))
             stage.order_calls(_call_ids(response))
-            response_task = _Response(stage, response, stream, model, context, options)
-            stage.tasks.start_soon(response_task.run)
+            request = _Request(model=model, context=context, options=options)
+            stage.tasks.start_soon(_Response(stage, response, stream, request).run)
         return stream
 
     return stream_fn
@@ -131,6 +131,12 @@ def _failure(model: Model, text: str, *, aborted: bool = False) -> StreamError:
     return StreamError(reason=reason, error=assistant_message(data, model.id))
 
 
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    model: Model
+    context: TranscriptContext
+    options: StreamOptions
+
+
 class _Response:
     """Stream one response."""
 
@@ -139,17 +145,15 @@ class _Response:
         stage: Stage,
         response: Json,
         stream: AssistantMessageEventStream,
-        model: Model,
-        context: TranscriptContext,
-        options: StreamOptions,
+        request: _Request,
     ) -> None:
         self._stage = stage
         self._response = response
         self._stream = stream
-        self._model = model
-        self._context = context
-        self._options = options
-        self._builder = ResponseBuilder(api="faux", provider="faux", model=model.id)
+        self._model = request.model
+        self._messages = request.context.messages
+        self._options = request.options
+        self._builder = ResponseBuilder(api="faux", provider="faux", model=request.model.id)
         self._builder.fields["usage"] = _SOME_USAGE
 
     async def run(self) -> None:
@@ -161,7 +165,7 @@ class _Response:
                 await self._call_back()
                 await self._run_steps(self._response.get("before", ()))
                 await self._stream_message(self._message())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a provider that fails sends an error event
             self._stream.push(_failure(self._model, str(error)))
         finally:
             self._stream.end()
@@ -189,7 +193,7 @@ class _Response:
 
     def _message(self) -> AssistantMessage:
         response = self._response
-        messages = self._context.messages
+        messages = self._messages
         if "throw" in response:
             raise ScriptedError(response["throw"])
         if "echoLastUser" in response:

@@ -190,7 +190,7 @@ class Stage:
             await self.host.perform(action)
         except ScenarioError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is what join returns
             entry.outcome = {"throws": self.host.describe_error(error)}
         entry.ended.set()
 

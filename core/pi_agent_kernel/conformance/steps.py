@@ -52,8 +52,10 @@ async def _run_step(stage: Stage, step: Json, callee: Callee) -> None:
     if "do" in step:
         await _run_action(stage, step, callee)
         return
-    kind = next((name for name in step if name != "afterMs"), "")
-    value = _filled(step[kind], callee) if kind in _FILLED else step.get(kind)
+    if not step:
+        raise ScenarioError("a step is empty")
+    kind = next((name for name in step if name != "afterMs"), "afterMs")
+    value: Any = _filled(step[kind], callee) if kind in _FILLED else step[kind]
     signal = callee.signal
     match kind:
         case "delay":
@@ -138,7 +140,7 @@ async def _run_action(stage: Stage, step: Json, callee: Callee) -> None:
             entry["value"] = value
     except ScenarioError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a failed action is an entry
         entry["throws"] = stage.host.describe_error(error)
     state = stage.host.snapshot() if callee.where is None else None
     if state is not None:

@@ -93,6 +93,7 @@ class _ScriptedTool:
         await self._stage.tick()
         await self._stage.wait_turn(tool_call_id)
         value = await run_steps(self._stage, steps or (), callee)
-        if value is NO_VALUE:
-            value = {"content": [{"type": "text", "text": f"{self._name} ok"}], "details": {}}
-        return tool_result_from(value)
+        return tool_result_from(self._usual_result() if value is NO_VALUE else value)
+
+    def _usual_result(self) -> Json:
+        return {"content": [{"type": "text", "text": f"{self._name} ok"}], "details": {}}

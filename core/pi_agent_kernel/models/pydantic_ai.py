@@ -105,7 +105,8 @@ def provider_stream_fn(
         model: Model, context: TranscriptContext, options: StreamOptions | None = None
     ) -> AsyncGenerator[AssistantMessageEvent, None]:
         options = options or StreamOptions()
-        request = _Request(model, context, options, env or os.environ, idle_timeout)
+        variables = os.environ if env is None else env
+        request = _Request(model, context, options, variables, idle_timeout)
         builder = request.builder
         try:
             async with AsyncExitStack() as stack:
