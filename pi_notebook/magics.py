@@ -69,6 +69,9 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+_CELL = _cell_parser()
+
+
 def parse_cell(line: str, body: str) -> CellRequest:
     """Read what an `%%agent` cell asks for.
 
@@ -83,7 +86,7 @@ def parse_cell(line: str, body: str) -> CellRequest:
         words = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"%%agent: {error} in {line.strip()!r}") from None
-    options, rest = _cell_parser().parse_known_args(words)
+    options, rest = _CELL.parse_known_args(words)
     if rest:
         what = "unknown option" if rest[0].startswith("-") else "the prompt goes below this line:"
         raise UsageError(f"%%agent: {what} {' '.join(rest)} (%%agent? shows the options)")
@@ -265,6 +268,6 @@ def _counted(roles: list[Any]) -> str:
     return f"({inside})" if inside else ""
 
 
-agent_magic.__doc__ = f"""{_cell_parser().format_help()}
+agent_magic.__doc__ = f"""{_CELL.format_help()}
 `%agent help` lists what the line magic does.
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
 from pi_agent_kernel.errors import AgentBusyError
-from pi_agent_kernel.events import ALL_EVENTS
+from pi_agent_kernel.events import ALL_EVENTS, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pi_agent_kernel.tools import AgentTool
 
     from pi_notebook.cells import CellRequest
-    from pi_notebook.render.live import View
     from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["NotebookAgent"]
@@ -178,7 +177,7 @@ class NotebookAgent(Agent):
         run = self._foreground = ForegroundRun(self.abort)
         quiet = request is not None and request.quiet
         try:
-            yield run, _ShownRun(self, frontend.view(run.post, quiet=quiet), frontend.cell_id())
+            yield run, _ShownRun(self, run, quiet=quiet)
         finally:
             self._foreground = None
 
@@ -246,11 +245,12 @@ class NotebookAgent(Agent):
 class _ShownRun:
     """Follow one run: its events become pictures, the pictures an output."""
 
-    def __init__(self, agent: NotebookAgent, view: View, cell_id: str | None) -> None:
-        model = agent.state.model
-        self._reducer = RunReducer(agent.name, model.name or model.id)
-        self._view = view
-        self._cell_id = cell_id
+    def __init__(self, agent: NotebookAgent, run: ForegroundRun, *, quiet: bool) -> None:
+        self._reducer = RunReducer(agent.name, agent.state.model.id)
+        self._post = run.post
+        # Both are asked for here: on a thread of its own the run would find no cell.
+        self._view = frontend.view(run.post, quiet=quiet)
+        self._cell_id = frontend.cell_id()
 
     async def follow(self, agent: NotebookAgent, work: Callable[[], Awaitable[None]]) -> None:
         """Await the work and show what it does."""
@@ -260,6 +260,8 @@ class _ShownRun:
         def listen(event: AgentEvent, _signal: AbortSignal) -> None:
             reducer.apply(event)
             view.changed()
+            if isinstance(event, ToolExecutionEnd):
+                self._post(frontend.flush_figures)
 
         view.open(reducer.snapshot, current_backend().later)
         unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)

@@ -30,7 +30,6 @@ import anyio.lowlevel
 from pi_agent_kernel.abort import OperationAborted, run_soon
 
 from pi_notebook.errors import AgentAborted
-from pi_notebook.frontend import flush_figures
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -150,8 +149,6 @@ class ForegroundRun:
             return self._call_watched(call)
         except KeyboardInterrupt:
             raise OperationAborted from None
-        finally:
-            flush_figures()
 
     def _call_watched(self, call: Callable[[], Any]) -> Any:
         # The flag first, then the question, then the call: an interrupt finds no gap.

@@ -83,11 +83,11 @@ if TYPE_CHECKING:
     from pi_agent_kernel.log import FieldChange as FieldChange
     from pi_agent_kernel.log import HostCall as HostCall
     from pi_agent_kernel.log import LogRecord as LogRecord
-    from pi_agent_kernel.loop import AgentLoopConfig as AgentLoopConfig
     from pi_agent_kernel.loop import agent_loop as agent_loop
     from pi_agent_kernel.loop import agent_loop_continue as agent_loop_continue
     from pi_agent_kernel.loop import run_agent_loop as run_agent_loop
     from pi_agent_kernel.loop import run_agent_loop_continue as run_agent_loop_continue
+    from pi_agent_kernel.loop_config import AgentLoopConfig as AgentLoopConfig
     from pi_agent_kernel.messages import AgentMessage as AgentMessage
     from pi_agent_kernel.messages import AssistantMessage as AssistantMessage
     from pi_agent_kernel.messages import Cost as Cost

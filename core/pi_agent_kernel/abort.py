@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class AbortSignal:
 
     def __init__(self) -> None:
         self._reason: str | None = None
-        self._listeners: dict[int, Callable[[], object]] | None = None
+        self._listeners: dict[int, tuple[Callable[[], object]]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -59,15 +60,11 @@ class AbortSignal:
         """
         with self._lock:
             if self._reason is None:
-                if self._listeners is None:
-                    self._listeners = {}
-                key = id(callback) if id(callback) not in self._listeners else id(object())
-                while key in self._listeners:
-                    key += 1
-                self._listeners[key] = callback
-                return lambda: self._remove(key)
+                entry = (callback,)  # its identity is the key: a callback may be added twice
+                self._listeners[id(entry)] = entry
+                return partial(self._remove, entry)
         _call(callback)
-        return lambda: None
+        return _nothing
 
     async def wait(self) -> None:
         """Wait until the run is aborted; return at once if it is."""
@@ -90,19 +87,18 @@ class AbortSignal:
         """
         return self.add_listener(run_soon(scope.cancel))
 
-    def _remove(self, key: int) -> None:
+    def _remove(self, entry: tuple[Callable[[], object]]) -> None:
         with self._lock:
-            if self._listeners is not None:
-                self._listeners.pop(key, None)
+            self._listeners.pop(id(entry), None)
 
     def _abort(self, reason: str) -> None:
         with self._lock:
             if self._reason is not None:
                 return
             self._reason = reason
-            listeners = list((self._listeners or {}).values())
-            self._listeners = None
-        for callback in listeners:
+            entries = list(self._listeners.values())
+            self._listeners.clear()
+        for (callback,) in entries:
             _call(callback)
 
 
@@ -153,3 +149,7 @@ def _call(callback: Callable[[], object]) -> None:
         callback()
     except Exception:  # noqa: BLE001 - one listener must not keep the others from hearing it
         return
+
+
+def _nothing() -> None:
+    """Take nothing off."""

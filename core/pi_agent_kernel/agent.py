@@ -39,13 +39,9 @@ from pi_agent_kernel.hooks import (
     TurnContext,
 )
 from pi_agent_kernel.invocation import RunSync
-from pi_agent_kernel.log import EventLog, HostCall
-from pi_agent_kernel.loop import (
-    AgentLoopConfig,
-    default_convert_to_llm,
-    run_agent_loop,
-    run_agent_loop_continue,
-)
+from pi_agent_kernel.log import EventLog
+from pi_agent_kernel.loop import run_agent_loop, run_agent_loop_continue
+from pi_agent_kernel.loop_config import AgentLoopConfig, default_convert_to_llm
 from pi_agent_kernel.messages import (
     AgentMessage,
     AssistantMessage,
@@ -75,8 +71,14 @@ Listener = Callable[[Any, AbortSignal], object]
 PromptInput = str | AgentMessage | Sequence[AgentMessage]
 
 
+# Two threads may try to start a run of one agent; the check takes no time worth a lock each.
+_starting = threading.Lock()
+
+
 class _ActiveRun:
     """Hold what belongs to one run from before its first event until it has settled."""
+
+    __slots__ = ("backend", "controller", "tasks", "waiters")
 
     def __init__(self) -> None:
         self.controller = AbortController()
@@ -133,6 +135,42 @@ class Agent:
 
     Source: CO-01 to CO-14.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_active",
+        "_drained",
+        "_follow_up",
+        "_listeners",
+        "_state",
+        "_steering",
+        "abort_grace",
+        "after_model_response",
+        "after_tool_call",
+        "after_tool_result",
+        "before_model_request",
+        "before_tool_call",
+        "convert_to_llm",
+        "finish_turn",
+        "get_api_key",
+        "identity",
+        "log",
+        "max_retry_delay_ms",
+        "on_payload",
+        "on_provider_stream_event",
+        "on_response",
+        "prepare_next_turn",
+        "prepare_next_turn_with_context",
+        "prepare_request",
+        "run_sync",
+        "session_id",
+        "should_stop",
+        "stream_fn",
+        "thinking_budgets",
+        "tool_execution",
+        "transform_context",
+        "transport",
+    )
 
     def __init__(
         self,
@@ -204,15 +242,14 @@ class Agent:
             thinking_level=thinking_level,
             tools=tools,
             messages=messages,
-            assigned=partial(self._note, "state"),
+            log=self.log,
         )
         self._steering = MessageQueue(steering_mode)
         self._follow_up = MessageQueue(follow_up_mode)
         self._drained = self._steering
-        self._listeners: dict[Listener, frozenset[type[Any]]] = {}
-        self._routes: dict[type[Any], tuple[Listener, ...]] = {}
+        # Replaced as a whole, so that a change counts from the next event (DEVIATIONS 12).
+        self._listeners: tuple[tuple[Listener, frozenset[type[Any]]], ...] = ()
         self._active: _ActiveRun | None = None
-        self._starting = threading.Lock()
 
     # ----------------------------------------------------------------------------- reading
 
@@ -252,14 +289,12 @@ class Agent:
 
         Source: EV-04, EV-05, EV-07.
         """
-        self._listeners = {**self._listeners, listener: _event_classes(events)}
-        self._routes = {}
+        wanted = dict(self._listeners)
+        wanted[listener] = _event_classes(events)
+        self._listeners = tuple(wanted.items())
 
         def unsubscribe() -> None:
-            self._listeners = {
-                known: kinds for known, kinds in self._listeners.items() if known != listener
-            }
-            self._routes = {}
+            self._listeners = tuple(one for one in self._listeners if one[0] != listener)
 
         return unsubscribe
 
@@ -300,7 +335,7 @@ class Agent:
         messages = _as_messages(input, images)
         if not messages:
             return await self.continue_()
-        self._note("prompt", _summary(messages))
+        self.log.note("prompt", _summary(messages))
         await self._run(messages)
 
     async def continue_(self) -> None:
@@ -323,11 +358,11 @@ class Agent:
         if all(isinstance(message, SystemMessage) for message in messages):
             raise NothingToContinueError
         if not isinstance(messages[-1], AssistantMessage):
-            self._note("continue_")
+            self.log.note("continue_")
             return await self._run(None)
         if not self.has_queued_messages():
             raise NothingToContinueError("assistant")
-        self._note("continue_")
+        self.log.note("continue_")
         if steering := self._drain(self._steering):
             return await self._run(steering, skip_first_poll=True)
         return await self._run(self._drain(self._follow_up))
@@ -357,7 +392,7 @@ class Agent:
         """
         active = self._active
         if active is not None:
-            self._note("abort")
+            self.log.note("abort")
             active.controller.abort()
 
     async def wait_for_idle(self) -> None:
@@ -398,7 +433,7 @@ class Agent:
         self._state.end_run()
         self._state.clear_error()
         self.clear_all_queues()
-        self._note("reset")
+        self.log.note("reset")
 
     # ------------------------------------------------------------------------------ queues
 
@@ -421,12 +456,12 @@ class Agent:
     def clear_steering_queue(self) -> None:
         """Drop queued steering messages (QU-06)."""
         self._steering.clear()
-        self._note("clear_steering_queue")
+        self.log.note("clear_steering_queue")
 
     def clear_follow_up_queue(self) -> None:
         """Drop queued follow-up messages (QU-06)."""
         self._follow_up.clear()
-        self._note("clear_follow_up_queue")
+        self.log.note("clear_follow_up_queue")
 
     def clear_all_queues(self) -> None:
         """Drop all queued messages (QU-06)."""
@@ -455,7 +490,7 @@ class Agent:
         queued = UserMessage(content=message) if isinstance(message, str) else None
         queued = queued or coerce_message(message)
         queue.put(queued)
-        self._note(name, _summary([queued]))
+        self.log.note(name, _summary([queued]))
 
     def _drain(self, queue: MessageQueue) -> list[AgentMessage]:
         self._drained = queue
@@ -467,13 +502,13 @@ class Agent:
         self, prompts: Sequence[AgentMessage] | None, *, skip_first_poll: bool = False
     ) -> None:
         active = _ActiveRun()
-        with self._starting:
+        with _starting:
             if self._active is not None:
                 raise AgentBusyError("prompt")
             self._active = active
         self._state.begin_run()
         signal = active.controller.signal
-        work = partial(self._work, active, prompts, self._config(signal, skip=skip_first_poll))
+        work = partial(self._work, active, prompts, self._config(active, skip=skip_first_poll))
         try:
             async with active.backend.open_jobs() as jobs:
                 jobs.start(work)
@@ -504,13 +539,17 @@ class Agent:
         emit = partial(self._emit, active)
         try:
             if prompts is None:
-                await run_agent_loop_continue(context, config, emit, signal, self.stream_fn)
+                await run_agent_loop_continue(
+                    context, config, emit, signal, self.stream_fn, backend=active.backend
+                )
             else:
-                await run_agent_loop(prompts, context, config, emit, signal, self.stream_fn)
+                await run_agent_loop(
+                    prompts, context, config, emit, signal, self.stream_fn, backend=active.backend
+                )
         except Exception as error:  # noqa: BLE001 - FL-02: becomes a message
             await close_failed_run(state, self.log, emit, error, aborted=signal.aborted)
 
-    def _config(self, signal: AbortSignal, *, skip: bool) -> AgentLoopConfig:
+    def _config(self, active: _ActiveRun, *, skip: bool) -> AgentLoopConfig:
         state = self._state
         level = state.thinking_level
         first_polls = [True] if skip else []
@@ -559,6 +598,7 @@ class Agent:
             on_response=self.on_response,
             on_provider_stream_event=self.on_provider_stream_event,
             lifecycle_events=True,
+            tasks=active.tasks,
         )
 
     def _settle(self, active: _ActiveRun) -> None:
@@ -573,47 +613,43 @@ class Agent:
         """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
         if self._active is not active:
             raise RuntimeError(f"{event.type} was emitted outside an active run.")
-        if type(event) is MessageUpdate:
+        kind = type(event)
+        if kind is MessageUpdate:
             self.log.append_update(event, self._state.streaming)
             self._state.apply(event)
         else:
             self.log.append(event, self._state.apply(event))
-        return self._deliver(event, active.controller.signal)
+        signal = active.controller.signal
+        listeners = self._listeners
+        for index, (listener, kinds) in enumerate(listeners):
+            if kind in kinds:
+                waiting = listener(event, signal)
+                if waiting is not None and isawaitable(waiting):
+                    return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
+        return None
 
     async def _announce_idle(self, signal: AbortSignal) -> None:
         event = AgentIdle()
         self.log.append(event, self._state.apply(event))
-        waiting = self._deliver(event, signal)
-        if waiting is not None:
-            await waiting
-
-    def _deliver(self, event: AgentEvent, signal: AbortSignal) -> Awaitable[None] | None:
-        listeners = self._routes.get(type(event))
-        if listeners is None:
-            listeners = self._route(type(event))
-        for index, listener in enumerate(listeners):
-            waiting = listener(event, signal)
-            if waiting is not None and isawaitable(waiting):
-                return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
-        return None
-
-    def _route(self, kind: type[Any]) -> tuple[Listener, ...]:
-        routed = tuple(known for known, kinds in self._listeners.items() if kind in kinds)
-        self._routes[kind] = routed
-        return routed
-
-    def _note(self, name: str, detail: str = "") -> None:
-        self.log.append(HostCall(name=name, detail=detail))
+        for listener, kinds in self._listeners:
+            if AgentIdle in kinds:
+                waiting = listener(event, signal)
+                if isawaitable(waiting):
+                    await waiting
 
 
 async def _deliver_rest(
-    waiting: Awaitable[Any], rest: Sequence[Listener], event: AgentEvent, signal: AbortSignal
+    waiting: Awaitable[Any],
+    rest: Sequence[tuple[Listener, frozenset[type[Any]]]],
+    event: AgentEvent,
+    signal: AbortSignal,
 ) -> None:
     await waiting
-    for listener in rest:
-        waiting = cast("Awaitable[Any]", listener(event, signal))
-        if isawaitable(waiting):
-            await waiting
+    for listener, kinds in rest:
+        if type(event) in kinds:
+            answer = listener(event, signal)
+            if isawaitable(answer):
+                await answer
 
 
 def _event_classes(events: Iterable[type[Any] | str] | None) -> frozenset[type[Any]]:

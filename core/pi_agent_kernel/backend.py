@@ -9,6 +9,7 @@ elsewhere they are anyio's.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -116,7 +117,9 @@ class Backend(Protocol):
 
 def current_backend() -> Backend:
     """Return the backend of the loop that is running now."""
-    # Not asyncio.get_running_loop(): under trio in a kernel it finds the kernel's loop.
+    if "trio" not in sys.modules:
+        return _AsyncioBackend(asyncio.get_running_loop())
+    # Under trio in a kernel asyncio finds the kernel's loop, so anyio has to be asked.
     token = anyio.lowlevel.current_token().native_token
     if isinstance(token, asyncio.AbstractEventLoop):
         return _AsyncioBackend(token)

@@ -45,6 +45,7 @@ __all__ = [
     "ResponseRecord",
     "StreamDone",
     "StreamError",
+    "StreamEvent",
     "StreamStart",
     "TextDelta",
     "TextEnd",
@@ -72,11 +73,17 @@ class ResponseRecord(Protocol):
         """Build the message as it was after the first `at` steps."""
         ...
 
+    def event_at(self, at: int) -> StreamEvent:
+        """Make the event of step `at` again."""
+        ...
+
 
 # ------------------------------------------------------------------------- stream events
 
 
-class _StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Be a step of a response; `origin` and `at` say where in its record (MD-05)."""
+
     type: ClassVar[str]
 
     origin: AssistantMessage | ResponseRecord
@@ -89,13 +96,13 @@ class _StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
         return origin if isinstance(origin, AssistantMessage) else origin.message_at(self.at)
 
 
-class StreamStart(_StreamEvent, frozen=True, kw_only=True):
+class StreamStart(StreamEvent, frozen=True, kw_only=True):
     """Say that the response has begun; precedes every update (MD-03)."""
 
     type: ClassVar[str] = "start"
 
 
-class TextStart(_StreamEvent, frozen=True, kw_only=True):
+class TextStart(StreamEvent, frozen=True, kw_only=True):
     """Say that a text block has begun, empty (MD-05)."""
 
     type: ClassVar[str] = "text_start"
@@ -103,7 +110,7 @@ class TextStart(_StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class TextDelta(_StreamEvent, frozen=True, kw_only=True):
+class TextDelta(StreamEvent, frozen=True, kw_only=True):
     """Carry the next piece of a text block."""
 
     type: ClassVar[str] = "text_delta"
@@ -112,7 +119,7 @@ class TextDelta(_StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class TextEnd(_StreamEvent, frozen=True, kw_only=True):
+class TextEnd(StreamEvent, frozen=True, kw_only=True):
     """Carry a whole text block; authoritative over its deltas (MD-05)."""
 
     type: ClassVar[str] = "text_end"
@@ -121,7 +128,7 @@ class TextEnd(_StreamEvent, frozen=True, kw_only=True):
     content: str
 
 
-class ThinkingStart(_StreamEvent, frozen=True, kw_only=True):
+class ThinkingStart(StreamEvent, frozen=True, kw_only=True):
     """Say that a thinking block has begun, empty."""
 
     type: ClassVar[str] = "thinking_start"
@@ -129,7 +136,7 @@ class ThinkingStart(_StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class ThinkingDelta(_StreamEvent, frozen=True, kw_only=True):
+class ThinkingDelta(StreamEvent, frozen=True, kw_only=True):
     """Carry the next piece of a thinking block."""
 
     type: ClassVar[str] = "thinking_delta"
@@ -138,7 +145,7 @@ class ThinkingDelta(_StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class ThinkingEnd(_StreamEvent, frozen=True, kw_only=True):
+class ThinkingEnd(StreamEvent, frozen=True, kw_only=True):
     """Carry a whole thinking block."""
 
     type: ClassVar[str] = "thinking_end"
@@ -147,7 +154,7 @@ class ThinkingEnd(_StreamEvent, frozen=True, kw_only=True):
     content: str
 
 
-class ToolCallStart(_StreamEvent, frozen=True, kw_only=True):
+class ToolCallStart(StreamEvent, frozen=True, kw_only=True):
     """Say that a tool call has begun; `partial` already names it."""
 
     type: ClassVar[str] = "toolcall_start"
@@ -155,7 +162,7 @@ class ToolCallStart(_StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class ToolCallDelta(_StreamEvent, frozen=True, kw_only=True):
+class ToolCallDelta(StreamEvent, frozen=True, kw_only=True):
     """Carry the next piece of a tool call's argument text.
 
     The arguments so far are `partial.content[content_index].arguments`, always an object (MD-06).
@@ -167,7 +174,7 @@ class ToolCallDelta(_StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class ToolCallEnd(_StreamEvent, frozen=True, kw_only=True):
+class ToolCallEnd(StreamEvent, frozen=True, kw_only=True):
     """Carry the complete tool call."""
 
     type: ClassVar[str] = "toolcall_end"
@@ -259,7 +266,7 @@ class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "message_update"
 
-    assistant_message_event: _StreamEvent
+    assistant_message_event: StreamEvent
 
     @property
     def message(self) -> AssistantMessage:

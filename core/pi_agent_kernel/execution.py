@@ -97,6 +97,7 @@ class ToolSettings(msgspec.Struct, kw_only=True):
     mode: ToolExecutionMode = "parallel"
     abort_grace: float = 0.25
     run_sync: RunSync | None = None
+    tasks: set[object] | None = None
 
     @property
     def aborted(self) -> bool:
@@ -294,6 +295,8 @@ class ToolBatch:
         jobs: Jobs,
     ) -> None:
         settings = self._settings
+        if settings.tasks is not None:
+            settings.tasks.add(settings.backend.task())
         if settings.aborted:
             outcome = await _finish(settings, _failure(prepared.tool_call, ABORTED_TEXT))
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-__all__ = ["FrozenDict", "FrozenList", "freeze", "thaw"]
+__all__ = ["EMPTY", "FrozenDict", "FrozenList", "freeze", "thaw"]
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -58,6 +58,10 @@ class FrozenList(list[Any]):
         return self
 
 
+#: The empty object, shared: most results have no details.
+EMPTY = FrozenDict()
+
+
 def freeze(value: Any) -> Any:
     """Copy a JSON value into one that cannot change.
 
@@ -72,6 +76,8 @@ def freeze(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         items: dict[str, Any] = value
+        if not items:
+            return EMPTY
         return FrozenDict({key: freeze(item) for key, item in items.items()})
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         entries: list[Any] | tuple[Any, ...] = value

@@ -2,22 +2,21 @@
 
 The agent appends every event it delivers, and every call the host made (`HostCall`). A record
 has a sequence number, a monotonic time, and the state fields it changed from what to what. The
-deltas of one response are kept as one compact block and become records when they are read, so
-a long answer costs little more than its text.
+deltas of one response are kept as times only and become records when they are read, so a long
+answer costs little more than its text.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
-from array import array
-from collections import deque
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any, ClassVar
 
 import msgspec
 
-from pi_agent_kernel.events import AgentEvent, MessageUpdate
+from pi_agent_kernel.events import AgentEvent, MessageUpdate, ResponseRecord
+from pi_agent_kernel.messages import AssistantMessage
 
 __all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord"]
 
@@ -53,40 +52,31 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.event.type
 
 
-class _Burst:
-    """Hold consecutive updates of one message."""
-
-    __slots__ = ("before", "events", "times")
-
-    def __init__(self, before: Any) -> None:
-        self.before = before
-        self.events: list[MessageUpdate] = []
-        self.times = array("d")
-
-
-_Entry = tuple[int, float, Any, tuple[Any, ...] | None]
-
-
 class EventLog:
     """Hold the records of one agent, oldest first.
 
     Args:
-        max_events: How many of the last events to keep; None keeps all. A response that is
-            still streaming is kept whole.
+        max_events: How many of the last events to keep; None keeps all. Up to twice as many
+            may be held before the oldest are dropped.
 
     Iterating, `len` and indexing give `LogRecord`s; reading is safe from any thread.
     """
 
-    __slots__ = ("_burst", "_count", "_entries", "_max", "_next")
+    # One list, one append per event: nothing can come between the parts of a record, whichever
+    # thread or signal handler adds one meanwhile. An entry is (time, event, changes); the first
+    # update of a response adds what streamed before it, and each further update of the same
+    # response is its time alone: the response's own record knows the rest.
+
+    __slots__ = ("_at", "_dropped", "_entries", "_max", "_origin")
 
     def __init__(self, max_events: int | None = 100_000) -> None:
         if max_events is not None and max_events < 1:
             raise ValueError(f"max_events is at least 1 or None, not {max_events!r}.")
         self._max = max_events
-        self._entries: deque[_Entry] = deque()
-        self._next = itertools.count(1).__next__
-        self._burst: _Burst | None = None
-        self._count = 0
+        self._entries: list[Any] = []
+        self._dropped = 0
+        self._origin: ResponseRecord | None = None
+        self._at = 0
 
     # ------------------------------------------------------------------------- appending
 
@@ -97,41 +87,48 @@ class EventLog:
             event: What happened.
             changes: Flat triples of field, before, after.
         """
-        now = time.monotonic()
-        seq = self._next()
-        self._burst = None
-        self._entries.append((seq, now, event, changes))
-        self._count += 1
-        if self._max is not None and self._count > self._max:
-            self._trim()
+        self._entries.append((monotonic(), event, changes))
+        if self._max is not None and len(self._entries) > 2 * self._max:
+            self._trim(self._max)
+
+    def note(self, name: str, detail: str = "") -> None:
+        """Add a call of the host."""
+        self.append(HostCall(name=name, detail=detail))
 
     def append_update(self, event: MessageUpdate, before: Any) -> None:
         """Add an update of the open message; `before` is what streamed so far."""
-        burst = self._burst
-        now = time.monotonic()
-        seq = self._next()
-        if burst is None:
-            burst = _Burst(before)
-            self._entries.append((seq, now, burst, None))
-            self._burst = burst
-        burst.events.append(event)
-        burst.times.append(now)
-        self._count += 1
+        step = event.assistant_message_event
+        origin, at = step.origin, step.at
+        if origin is self._origin and at == self._at + 1:
+            self._entries.append(monotonic())
+        else:
+            self._entries.append((monotonic(), event, None, before))
+            self._origin = None if isinstance(origin, AssistantMessage) else origin
+        self._at = at
 
     # --------------------------------------------------------------------------- reading
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[LogRecord]:
-        for seq, now, event, changes in list(self._entries):
-            if isinstance(event, _Burst):
-                yield from _unfold(seq, event)
+        first: MessageUpdate | None = None
+        offset = 0
+        for seq, entry in enumerate(list(self._entries), self._dropped + 1):
+            if isinstance(entry, float):
+                assert first is not None
+                offset += 1
+                yield _update(seq, entry, _later(first, offset), _later(first, offset - 1))
+            elif len(entry) == 4:
+                now, first, _, before = entry
+                offset = 0
+                yield _update(seq, now, first, before)
             else:
+                now, event, changes = entry
                 yield LogRecord(seq=seq, time=now, event=event, changes=_changes(changes))
 
     def __getitem__(self, index: int) -> LogRecord:
-        count = self._count
+        count = len(self)
         if not -count <= index < count:
             raise IndexError(f"The log has {count} records; index {index} is outside.")
         return next(itertools.islice(iter(self), index % count, None))
@@ -142,11 +139,10 @@ class EventLog:
         Raises:
             KeyError: No such record was written, or it has been dropped.
         """
-        for record in self.since(seq):
-            if record.seq == seq:
-                return record
-            break
-        raise KeyError(f"The log has no record {seq}.")
+        index = seq - self._dropped - 1
+        if not 0 <= index < len(self):
+            raise KeyError(f"The log has no record {seq}.")
+        return self[index]
 
     def since(self, seq: int) -> Iterator[LogRecord]:
         """Iterate the records from this number on."""
@@ -171,24 +167,29 @@ class EventLog:
                     found = (record, change)
         return found
 
-    def _trim(self) -> None:
-        assert self._max is not None
+    def _trim(self, keep: int) -> None:
         entries = self._entries
-        while self._count > self._max and len(entries) > 1:
-            event = entries.popleft()[2]
-            self._count -= len(event.events) if isinstance(event, _Burst) else 1
+        cut = len(entries) - keep
+        while cut and isinstance(entries[cut], float):
+            cut -= 1  # never between the updates of one response
+        if cut:
+            self._entries = entries[cut:]
+            self._dropped += cut
 
 
-def _unfold(first: int, burst: _Burst) -> Iterator[LogRecord]:
-    before = burst.before
-    for offset, (event, now) in enumerate(zip(list(burst.events), burst.times, strict=False)):
-        yield LogRecord(
-            seq=first + offset,
-            time=now,
-            event=event,
-            changes=(FieldChange("streaming_message", _shown(before), event.message),),
-        )
-        before = event
+def _later(first: MessageUpdate, offset: int) -> MessageUpdate:
+    """Rebuild the update that came `offset` steps after the first of its response."""
+    if offset == 0:
+        return first
+    step = first.assistant_message_event
+    origin = step.origin
+    assert not isinstance(origin, AssistantMessage)
+    return MessageUpdate(assistant_message_event=origin.event_at(step.at + offset))
+
+
+def _update(seq: int, now: float, event: MessageUpdate, before: Any) -> LogRecord:
+    change = FieldChange("streaming_message", _shown(before), event.message)
+    return LogRecord(seq=seq, time=now, event=event, changes=(change,))
 
 
 def _changes(flat: tuple[Any, ...] | None) -> tuple[FieldChange, ...]:

@@ -9,6 +9,9 @@ from pi_agent_kernel.messages import AgentMessage
 
 __all__ = ["MessageQueue", "QueueMode"]
 
+# No operation takes long enough for queues to get in each other's way.
+_lock = threading.Lock()
+
 QueueMode = Literal["one-at-a-time", "all"]
 
 
@@ -20,11 +23,10 @@ class MessageQueue:
             be changed at any time and counts from the next drain (A23).
     """
 
-    __slots__ = ("_lock", "_messages", "_mode")
+    __slots__ = ("_messages", "_mode")
 
     def __init__(self, mode: QueueMode) -> None:
         self._messages: list[AgentMessage] = []
-        self._lock = threading.Lock()
         self.mode = mode
 
     @property
@@ -43,31 +45,31 @@ class MessageQueue:
 
     def put(self, message: AgentMessage) -> None:
         """Add a message at the end."""
-        with self._lock:
+        with _lock:
             self._messages.append(message)
 
     def peek(self) -> list[AgentMessage]:
         """Return what the next drain would deliver, without taking it (QU-05)."""
-        with self._lock:
+        with _lock:
             return self._messages[: self._batch()]
 
     def drain(self) -> list[AgentMessage]:
         """Take the next batch out."""
         if not self._messages:
             return []
-        with self._lock:
+        with _lock:
             batch = self._batch()
             taken, self._messages = self._messages[:batch], self._messages[batch:]
             return taken
 
     def put_back(self, messages: list[AgentMessage]) -> None:
         """Return messages that could not be used, to the front (A02)."""
-        with self._lock:
+        with _lock:
             self._messages[:0] = messages
 
     def clear(self) -> None:
         """Drop every message (QU-06)."""
-        with self._lock:
+        with _lock:
             self._messages.clear()
 
     def _batch(self) -> int:

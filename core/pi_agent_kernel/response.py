@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pi_agent_kernel.events import (
     StreamDone,
     StreamError,
+    StreamEvent,
     StreamStart,
     TextDelta,
     TextEnd,
@@ -71,18 +72,27 @@ class ResponseBuilder:
     Source: MD-02, MD-03, MD-05, MD-06.
     """
 
-    __slots__ = ("_block_at", "_folded", "_folds", "_starts", "_steps", "fields")
+    __slots__ = (
+        "_api",
+        "_block_at",
+        "_fields",
+        "_folded",
+        "_folds",
+        "_model",
+        "_provider",
+        "_starts",
+        "_steps",
+        "_timestamp",
+    )
 
     def __init__(
         self, *, api: str, provider: str, model: str, timestamp: int | None = None
     ) -> None:
-        #: Fields of the final message that are known so far; `usage` and ids go here.
-        self.fields: dict[str, Any] = {
-            "api": api,
-            "provider": provider,
-            "model": model,
-            "timestamp": now_ms() if timestamp is None else timestamp,
-        }
+        self._api = api
+        self._provider = provider
+        self._model = model
+        self._timestamp = now_ms() if timestamp is None else timestamp
+        self._fields: dict[str, Any] | None = None
         # Two columns: what happened (a piece of text, or a block replacing the block so far)
         # and to which block. A row of its own per delta would cost twice the memory.
         self._steps: list[str | AssistantBlock] = []
@@ -90,6 +100,13 @@ class ResponseBuilder:
         self._starts: list[int] = []  # where each block began
         self._folds: list[_Fold] = []
         self._folded = 0
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Further fields of the message by name, as they get known: `usage`, `response_id`."""
+        if self._fields is None:
+            self._fields = {}
+        return self._fields
 
     # ------------------------------------------------------------------------ reporting
 
@@ -194,6 +211,7 @@ class ResponseBuilder:
         if reason is None:
             calls = any(isinstance(block, ToolCall) for block in content)
             reason = "toolUse" if calls else "stop"
+        self._forget()
         return StreamDone(reason=reason, message=self._message(content, reason, None, usage))
 
     def error(
@@ -202,6 +220,7 @@ class ResponseBuilder:
         """End the response with an error or an abort; what arrived is kept (AB-02, FL-01)."""
         reason: StopReason = "aborted" if aborted else "error"
         content = self._content(len(self._steps))
+        self._forget()
         return StreamError(reason=reason, error=self._message(content, reason, message, usage))
 
     # -------------------------------------------------------------------------- reading
@@ -210,6 +229,27 @@ class ResponseBuilder:
         """Build the message as it was after the first `at` steps (MD-05)."""
         return self._message(self._content(at), "pending", None, None)
 
+    def event_at(self, at: int) -> StreamEvent:
+        """Make the event of step `at` again; equal to the one that was sent."""
+        if at == 0:
+            return self.start()
+        step, index = self._steps[at - 1], self._block_at[at - 1]
+        opened = self._steps[self._starts[index]]
+        first = self._starts[index] == at - 1
+        place: Any = {"content_index": index, "origin": self, "at": at}
+        if isinstance(step, str):
+            kind = _DELTAS[type(opened)]
+            return kind(delta=step, **place)
+        if first:
+            return _STARTS[type(opened)](**place)
+        match step:
+            case TextContent():
+                return TextEnd(content=step.text, **place)
+            case ThinkingContent():
+                return ThinkingEnd(content=step.thinking, **place)
+            case ToolCall():
+                return ToolCallEnd(tool_call=step, **place)
+
     def _message(
         self,
         content: tuple[AssistantBlock, ...],
@@ -217,17 +257,17 @@ class ResponseBuilder:
         error: str | None,
         usage: Usage | None,
     ) -> AssistantMessage:
-        fields = self.fields
-        if usage is None:
-            usage = fields.get("usage", ZERO_USAGE)
+        known = self._fields or {}
         return AssistantMessage(
-            **{
-                **fields,
-                "content": content,
-                "stop_reason": reason,
-                "error_message": error,
-                "usage": usage,
-            }
+            content=content,
+            api=self._api,
+            provider=self._provider,
+            model=self._model,
+            timestamp=self._timestamp,
+            stop_reason=reason,
+            error_message=error,
+            usage=known.get("usage", ZERO_USAGE) if usage is None else usage,
+            **{name: value for name, value in known.items() if name != "usage"},
         )
 
     def _content(self, at: int) -> tuple[AssistantBlock, ...]:
@@ -247,6 +287,12 @@ class ResponseBuilder:
                     folds[index].pieces.clear()
             self._folded = at
             return tuple(map(_current, folds))
+
+    def _forget(self) -> None:
+        """Keep the record alone; whoever reads a partial again folds it again."""
+        with _reading:
+            self._folds = []
+            self._folded = 0
 
     def _open(self, block: AssistantBlock) -> int:
         index = len(self._starts)
@@ -271,6 +317,18 @@ class ResponseBuilder:
         if not isinstance(block, ToolCall):
             raise ValueError(f"Block {index} of this response is not a tool call.")
         return block
+
+
+_DELTAS: dict[type[Any], Any] = {
+    TextContent: TextDelta,
+    ThinkingContent: ThinkingDelta,
+    ToolCall: ToolCallDelta,
+}
+_STARTS: dict[type[Any], Any] = {
+    TextContent: TextStart,
+    ThinkingContent: ThinkingStart,
+    ToolCall: ToolCallStart,
+}
 
 
 def _current(fold: _Fold) -> AssistantBlock:

@@ -250,6 +250,9 @@ class CheckCompiler:
 
     def _array_checks(self, schema: dict[str, Any]) -> list[Check]:
         checks: list[Check] = []
+        if "items" in schema and "type" not in schema:
+            # Coercion wraps a single value here even though it would be valid as it is.
+            raise UndecidableSchemaError
         prefix = schema.get("prefixItems", ())
         rest = schema.get("items", True)
         if isinstance(rest, (list, tuple)):  # a tuple, as drafts before 2020-12 wrote it

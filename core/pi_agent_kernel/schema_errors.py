@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["SchemaValidator"]
 
 _MAX_ERRORS = 50
+# Keywords that say more about a `false` than that no value is allowed.
+_REFUSALS = ("additionalProperties", "unevaluatedItems", "unevaluatedProperties")
 _MAX_MESSAGE = 300
 
 
@@ -84,13 +86,15 @@ def _safe_copy(root: dict[str, Any]) -> dict[str, Any]:
     def copy(schema: Any) -> Any:
         if isinstance(schema, (list, tuple)):
             return [copy(item) for item in cast("list[Any]", schema)]
+        if schema is False:
+            return {_NEVER: True}
         if not isinstance(schema, dict):
             return schema
         node: dict[str, Any] = dict(cast("dict[str, Any]", schema))
         if "$ref" in node and references.dangles(node["$ref"]):
-            return _Unresolved(node["$ref"]).schema
+            return {_UNRESOLVED: str(node["$ref"])}
         for keyword in SCHEMAS:
-            if keyword in node:
+            if keyword in node and not (node[keyword] is False and keyword in _REFUSALS):
                 node[keyword] = copy(node[keyword])
         for keyword in SCHEMA_MAPS:
             members = node.get(keyword)
@@ -109,13 +113,9 @@ def _safe_copy(root: dict[str, Any]) -> dict[str, Any]:
     return safe
 
 
-class _Unresolved:
-    """Make the schema that stands for a reference that names nothing."""
-
-    KEYWORD = "x-unresolved-reference"
-
-    def __init__(self, reference: Any) -> None:
-        self.schema = {self.KEYWORD: str(reference)}
+#: Stand for a reference that names nothing, and for `false`, whose errors lack their path.
+_UNRESOLVED = "x-unresolved-reference"
+_NEVER = "x-never"
 
 
 def _short(value: Any) -> str:
@@ -259,6 +259,10 @@ def _unresolved(_v: Any, reference: Any, _value: Any, _schema: Any) -> Iterator[
     yield ValidationError(f"unresolved reference {reference}")
 
 
+def _never(_v: Any, _true: Any, _value: Any, _schema: Any) -> Iterator[ValidationError]:
+    yield ValidationError("no value is allowed here")
+
+
 def _plain(keyword: str, message: Callable[[Any], str]) -> Any:
     """Return the draft's own check of a keyword with another message."""
     standard = jsonschema.Draft202012Validator.VALIDATORS[keyword]
@@ -272,7 +276,8 @@ def _plain(keyword: str, message: Callable[[Any], str]) -> Any:
 
 
 _KEYWORDS: dict[str, Any] = {
-    _Unresolved.KEYWORD: _unresolved,
+    _NEVER: _never,
+    _UNRESOLVED: _unresolved,
     "additionalProperties": _additional,
     "anyOf": _union,
     "const": _plain("const", lambda wanted: f"expected {_short(wanted)}"),
@@ -327,7 +332,7 @@ class SchemaValidator:
         known = {
             name: keywords[name]
             for name in keywords
-            if name in draft.VALIDATORS or name == _Unresolved.KEYWORD
+            if name in draft.VALIDATORS or name in (_NEVER, _UNRESOLVED)
         }
         self._validator = _extend(draft, known)(
             schema, registry=cast("Any", referencing).Registry()
@@ -358,6 +363,5 @@ class SchemaValidator:
             path = tuple(error.absolute_path)
             if path in mistyped and error.validator != "type":
                 continue
-            message = "no value is allowed here" if error.validator is None else error.message
-            lines[".".join(map(str, path)) or "root", message[: 2 * _MAX_MESSAGE]] = None
+            lines[".".join(map(str, path)) or "root", error.message[: 2 * _MAX_MESSAGE]] = None
         return list(lines)[:_MAX_ERRORS]

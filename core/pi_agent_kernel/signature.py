@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import types
 import typing
@@ -259,7 +260,7 @@ class _Annotations:
                 holder, globalns=self._globals, localns=self._locals, include_extras=True
             )
         except Exception as error:
-            if isinstance(text, str) and text.rpartition(".")[2] == "ToolContext":
+            if isinstance(text, str) and re.search(r"\bToolContext\b", text):
                 return ToolContext  # imported for type checkers only
             raise TypeError(
                 f"{self._name}() cannot be a tool: the annotation {annotation!r} of "

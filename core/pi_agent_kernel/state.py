@@ -25,9 +25,9 @@ from pi_agent_kernel.events import (
     TurnEnd,
     TurnStart,
 )
+from pi_agent_kernel.log import EventLog
 from pi_agent_kernel.messages import (
     AgentMessage,
-    AssistantMessage,
     SystemMessage,
     ThinkingLevel,
 )
@@ -85,11 +85,13 @@ class _TrackedList(list[Any]):
     `version` rises with every change, so that what is computed from the list can be kept.
     """
 
-    __slots__ = ("_changed", "appended", "version")
+    __slots__ = ("_log", "appended", "version")
 
-    def __init__(self, items: Iterable[Any], changed: Callable[[], object]) -> None:
+    field = ""
+
+    def __init__(self, items: Iterable[Any], log: EventLog) -> None:
         super().__init__(self._checked(list(items)))
-        self._changed = changed
+        self._log = log
         self.version = 0
         #: How many changes since the last other one were appends by the run itself.
         self.appended = 0
@@ -101,7 +103,7 @@ class _TrackedList(list[Any]):
         super().__setitem__(slice(None), self._checked(items))
         self.version += 1
         self.appended = 0
-        self._changed()
+        self._log.note("state", self.field)
 
     def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
         items = list(self)
@@ -156,6 +158,8 @@ class MessageList(_TrackedList):
 
     __slots__ = ()
 
+    field = "messages"
+
     def _checked(self, items: list[Any]) -> list[Any]:
         return [coerce_message(item) for item in items]
 
@@ -164,7 +168,7 @@ class MessageList(_TrackedList):
         list.append(self, coerce_message(item))
         self.version += 1
         self.appended = 0
-        self._changed()
+        self._log.note("state", self.field)
 
     def append_by_run(self, message: AgentMessage) -> None:
         """Append what a run produced; the host does not call this (ST-06)."""
@@ -177,6 +181,8 @@ class ToolList(_TrackedList):
     """Be `state.tools`: what can be executed, each name once (DEVIATIONS 5)."""
 
     __slots__ = ()
+
+    field = "tools"
 
     def _checked(self, items: list[Any]) -> list[Any]:
         names: set[str] = set()
@@ -198,6 +204,22 @@ class AgentState:
     Reads are safe from any thread.
     """
 
+    __slots__ = (
+        "_error_message",
+        "_is_streaming",
+        "_log",
+        "_messages",
+        "_model",
+        "_pending",
+        "_replayed",
+        "_thinking_level",
+        "_tools",
+        "_total_turns",
+        "_turn_index",
+        "_turn_open",
+        "streaming",
+    )
+
     def __init__(
         self,
         *,
@@ -206,11 +228,11 @@ class AgentState:
         thinking_level: ThinkingLevel,
         tools: Sequence[AgentTool],
         messages: Sequence[AgentMessage],
-        assigned: Callable[[str], object],
+        log: EventLog,
     ) -> None:
-        self._assigned = assigned
-        self._tools = ToolList(tools, lambda: assigned("tools"))
-        self._messages = MessageList(messages, lambda: assigned("messages"))
+        self._log = log
+        self._tools = ToolList(tools, log)
+        self._messages = MessageList(messages, log)
         if not (self._messages and isinstance(self._messages[0], SystemMessage)):
             declared = [to_tool_declaration(tool) for tool in self._tools]
             head = create_initial_system_message(system_prompt, declared)
@@ -238,7 +260,7 @@ class AgentState:
     @model.setter
     def model(self, model: Model) -> None:
         self._model = _model(model)
-        self._assigned("model")
+        self._log.note("state", "model")
 
     @property
     def thinking_level(self) -> ThinkingLevel:
@@ -248,7 +270,7 @@ class AgentState:
     @thinking_level.setter
     def thinking_level(self, level: ThinkingLevel) -> None:
         self._thinking_level = _level(level)
-        self._assigned("thinking_level")
+        self._log.note("state", "thinking_level")
 
     @property
     def tools(self) -> ToolList:
@@ -257,8 +279,8 @@ class AgentState:
 
     @tools.setter
     def tools(self, tools: Sequence[AgentTool]) -> None:
-        self._tools = ToolList(tools, lambda: self._assigned("tools"))
-        self._assigned("tools")
+        self._tools = ToolList(tools, self._log)
+        self._log.note("state", "tools")
 
     @property
     def messages(self) -> MessageList:
@@ -267,8 +289,8 @@ class AgentState:
 
     @messages.setter
     def messages(self, messages: Sequence[AgentMessage]) -> None:
-        self._messages = MessageList(messages, lambda: self._assigned("messages"))
-        self._assigned("messages")
+        self._messages = MessageList(messages, self._log)
+        self._log.note("state", "messages")
 
     # -------------------------------------------------------------- written by the runtime
 
@@ -376,67 +398,88 @@ class AgentState:
         """Let one event change the state.
 
         Returns:
-            What changed, or None. For `messages` before and after are lengths.
+            What changed, or None. For `messages` before and after are lengths; what an update
+            changes, the log knows by itself.
         """
-        kind = type(event)
-        if kind is MessageUpdate:
-            self.streaming = event  # pyright: ignore[reportAttributeAccessIssue]
-            return None  # the log knows what an update changes
-        changes: list[Any] = []
-        match event:
-            case MessageStart():
-                changes += "streaming_message", self.streaming, event.message
-                self.streaming = event.message
-            case MessageEnd():
-                count = len(self._messages)
-                changes += "streaming_message", self.streaming, None
-                changes += "messages", count, count + 1
-                self.streaming = None
-                self._messages.append_by_run(event.message)
-            case ToolExecutionStart():
-                pending = self._pending | {event.tool_call_id}
-                changes += "pending_tool_calls", self._pending, pending
-                self._pending = pending
-            case ToolExecutionEnd():
-                pending = self._pending - {event.tool_call_id}
-                changes += "pending_tool_calls", self._pending, pending
-                self._pending = pending
-            case TurnStart():
-                changes += "turn_index", self._turn_index, self._turn_index + 1
-                self._turn_index += 1
-                self._turn_open = True
-            case TurnEnd():
-                self._end_turn(event.message, changes)
-            case AgentStart():
-                changes += "is_streaming", False, True
-                self._clear("_error_message", "error_message", None, changes)
-                self._clear("_turn_index", "turn_index", 0, changes)
-            case AgentEnd():
-                self._clear("streaming", "streaming_message", None, changes)
-            case AgentIdle():
-                changes += "is_streaming", True, False
-            case _:
-                pass
-        return tuple(changes) or None
+        write = _WRITERS.get(type(event))
+        return None if write is None else write(self, event)
 
-    def _end_turn(self, message: AssistantMessage, changes: list[Any]) -> None:
-        if message.error_message:
-            changes += "error_message", self._error_message, message.error_message
-            self._error_message = message.error_message
+    def _on_message_start(self, event: MessageStart) -> Changes:
+        before, self.streaming = self.streaming, event.message
+        return ("streaming_message", before, event.message)
+
+    def _on_message_update(self, event: MessageUpdate) -> None:
+        self.streaming = event
+
+    def _on_message_end(self, event: MessageEnd) -> Changes:
+        before, self.streaming = self.streaming, None
+        count = len(self._messages)
+        self._messages.append_by_run(event.message)
+        return ("streaming_message", before, None, "messages", count, count + 1)
+
+    def _on_tool_start(self, event: ToolExecutionStart) -> Changes:
+        before, self._pending = self._pending, self._pending | {event.tool_call_id}
+        return ("pending_tool_calls", before, self._pending)
+
+    def _on_tool_end(self, event: ToolExecutionEnd) -> Changes:
+        before, self._pending = self._pending, self._pending - {event.tool_call_id}
+        return ("pending_tool_calls", before, self._pending)
+
+    def _on_turn_start(self, _event: TurnStart) -> Changes:
+        before = self._turn_index
+        self._turn_index = before + 1
+        self._turn_open = True
+        return ("turn_index", before, before + 1)
+
+    def _on_turn_end(self, event: TurnEnd) -> Changes:
+        changes: Changes = ()
+        error = event.message.error_message
+        if error:
+            changes = ("error_message", self._error_message, error)
+            self._error_message = error
         if self._turn_open:
-            changes += "total_turns", self._total_turns, self._total_turns + 1
-            self._total_turns += 1
             self._turn_open = False
+            changes = (*changes, "total_turns", self._total_turns, self._total_turns + 1)
+            self._total_turns += 1
+        return changes
 
-    def _clear(self, slot: str, name: str, value: object, changes: list[Any]) -> None:
-        before = getattr(self, slot)
-        if before != value:
-            changes += name, before, value
-            setattr(self, slot, value)
+    def _on_agent_start(self, _event: AgentStart) -> Changes:
+        changes: Changes = ("is_streaming", False, True)
+        if self._error_message is not None:
+            changes = (*changes, "error_message", self._error_message, None)
+            self._error_message = None
+        if self._turn_index:
+            changes = (*changes, "turn_index", self._turn_index, 0)
+            self._turn_index = 0
+        self._turn_open = False
+        return changes
+
+    def _on_agent_end(self, _event: AgentEnd) -> Changes | None:
+        if self.streaming is None:
+            return None
+        before, self.streaming = self.streaming, None
+        return ("streaming_message", before, None)
+
+    def _on_idle(self, _event: AgentIdle) -> Changes:
+        return ("is_streaming", True, False)
 
     def clear_error(self) -> None:
         """Forget the last error; `reset` does (AB-06)."""
         self._error_message = None
+
+
+_WRITERS: dict[type[Any], Callable[[AgentState, Any], Changes | None]] = {
+    MessageStart: AgentState._on_message_start,
+    MessageUpdate: AgentState._on_message_update,
+    MessageEnd: AgentState._on_message_end,
+    ToolExecutionStart: AgentState._on_tool_start,
+    ToolExecutionEnd: AgentState._on_tool_end,
+    TurnStart: AgentState._on_turn_start,
+    TurnEnd: AgentState._on_turn_end,
+    AgentStart: AgentState._on_agent_start,
+    AgentEnd: AgentState._on_agent_end,
+    AgentIdle: AgentState._on_idle,
+}  # pyright: ignore[reportPrivateUsage]
 
 
 def _read_only(name: str, remedy: str) -> NoReturn:

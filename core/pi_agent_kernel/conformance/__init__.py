@@ -4,8 +4,8 @@
 
 A scenario scripts a model, tools, hooks, listeners and host calls; its golden trace is what
 pi-agent-core 1.6.0 did. This package plays scenarios on `pi_agent_kernel`, in virtual time, and
-says where the traces differ. It uses the core's public names only, so whoever ports or changes
-the loop can prove it.
+says where the traces differ, so whoever ports or changes the loop can prove it. The format is
+described by the scenarios' own documentation, FORMAT.md.
 """
 
 from __future__ import annotations

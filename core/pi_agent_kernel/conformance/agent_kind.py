@@ -51,7 +51,7 @@ async def play_agent(stage: Stage) -> Json:
     options = _constructor_options(stage, host)
     try:
         host.construct(options)
-    except ValueError as error:
+    except Exception as error:  # noqa: BLE001 - a construction that fails is an entry
         stage.log.add({"action": "construct", "throws": _construction_error(stage, error)})
         return {"log": stage.log.entries}
     stage.log.add({"action": "construct", "state": host.snapshot()})
@@ -99,8 +99,11 @@ def _callback(stage: Stage, name: str) -> Callable[..., Awaitable[None]]:
     return callback
 
 
-def _construction_error(stage: Stage, error: ValueError) -> Json:
-    if stage.scenario.get("options", {}).get("streamFn") == "missing":
+def _construction_error(stage: Stage, error: Exception) -> Json:
+    if (
+        isinstance(error, ValueError)
+        and stage.scenario.get("options", {}).get("streamFn") == "missing"
+    ):
         return {"code": "no-stream-function", "message": str(error)}
     return {"message": str(error)}
 

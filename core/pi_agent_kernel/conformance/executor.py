@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
 
 import anyio
 
@@ -108,8 +109,8 @@ def _as_scenario_error(error: BaseException) -> ScenarioError:
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        group: BaseExceptionGroup[BaseException] = error
-        for member in group.exceptions:
+        members = cast("tuple[BaseException, ...]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
+        for member in members:
             yield from _leaves(member)
     else:
         yield error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from inspect import isawaitable
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 
@@ -117,9 +117,14 @@ async def _report_late(callee: Callee, result: Json, after_ms: float) -> None:
     await _report(callee, result)
 
 
+class _Action(Json):
+    def __missing__(self, field: str) -> NoReturn:
+        raise ScenarioError(f"action {self['do']!r} lacks {field!r}")
+
+
 async def _run_action(stage: Stage, step: Json, callee: Callee) -> None:
     """Do a host action and log it; its failure is recorded, never fatal (FORMAT.md, section 7)."""
-    action: Json = _filled(step, callee)
+    action: Json = _Action(_filled(step, callee))
     name: str = action["do"]
     source: Json = {} if callee.where is None else {"from": callee.where}
     if name == "read":

@@ -89,9 +89,9 @@ class _ScriptedTool:
             args=params,
             report=on_update or (lambda _result: None),
         )
-        steps = self._rules.first({"id": tool_call_id, "args": variables["args"]})
         await self._stage.tick()
         await self._stage.wait_turn(tool_call_id)
+        steps = self._rules.first({"id": tool_call_id, "args": variables["args"]})
         value = await run_steps(self._stage, steps or (), callee)
         return tool_result_from(self._usual_result() if value is NO_VALUE else value)
 

@@ -9,8 +9,11 @@ time limit as well.
 from __future__ import annotations
 
 import asyncio
+import importlib
+import random
 import selectors
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -63,11 +66,32 @@ def run_in_virtual_time(
     Raises:
         RuntimeError: An event loop runs in this thread already.
     """
-    options: dict[str, Any]
     if backend == "trio":
         from trio.testing import MockClock
 
-        options = {"clock": MockClock(rate=1.0, autojump_threshold=0)}
-    else:
-        options = {"loop_factory": _SkippingLoop}
-    return anyio.run(function, backend=backend, backend_options=options)
+        clock = MockClock(rate=1.0, autojump_threshold=0)
+        with _first_come_first_served():
+            return anyio.run(function, backend="trio", backend_options={"clock": clock})
+    return anyio.run(function, backend_options={"loop_factory": _SkippingLoop})
+
+
+class _NoChance(random.Random):
+    # trio compares this with one half to decide on the direction.
+    def random(self) -> float:
+        return 0.0
+
+
+@contextmanager
+def _first_come_first_served() -> Generator[None]:
+    """Have trio run tasks in the order they became runnable.
+
+    It takes every other batch of them backwards, by chance, so that nobody relies on an order;
+    but traces show in which order the tools of a batch were entered.
+    """
+    scheduler: Any = importlib.import_module("trio._core._run")
+    chance = scheduler.__dict__["_r"]
+    scheduler.__dict__["_r"] = _NoChance()
+    try:
+        yield
+    finally:
+        scheduler.__dict__["_r"] = chance

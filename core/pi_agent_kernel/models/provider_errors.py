@@ -155,11 +155,17 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
                 f"{server} sent nothing for {place.idle_timeout:g} s",
                 "The server may be overloaded or still loading the model: try again.",
             )
-        case kinds.ModelConnectionError() if _cut_off(error, exchange):
+        case kinds.ModelConnectionError() if exchange and exchange.status:
             return failure(
                 "connection",
                 f"The connection to {server} broke off in the middle of the reply",
                 "Try again.",
+            )
+        case kinds.ModelConnectionError() if error.phase in ("read", "write"):
+            return failure(
+                "connection",
+                f"{server} closed the connection without an answer",
+                "Try again; if it stays, look at the server's log.",
             )
         case kinds.ModelConnectionError():
             return failure(
@@ -173,10 +179,6 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             return _unexpected(error, place, exchange)
         case _:
             return failure("unknown", f"The request to {server} failed", "Try again.")
-
-
-def _cut_off(error: Any, exchange: Exchange | None) -> bool:
-    return error.phase == "read" or bool(exchange and exchange.status == 200)
 
 
 def _unexpected(error: Exception, place: Place, exchange: Exchange | None) -> Failure:

@@ -256,7 +256,7 @@ async def _load(modules: tuple[str, ...]) -> None:
     from importlib import import_module
 
     for name in modules:
-        if name not in sys.modules:
+        if sys.modules.get(name) is None:
             await anyio.to_thread.run_sync(import_module, name, abandon_on_cancel=True)
 
 

@@ -1,0 +1,221 @@
+"""One request to the model: prepare it, stream the response, finish its message.
+
+    prepare_request -> transform_context -> before_model_request -> convert_to_llm
+                    -> get_api_key -> model_request_start -> stream_fn
+                    -> message_start, message_update ..., after_model_response
+                    -> message_end -> model_response
+
+Source: CO-07, CO-08, LP-05, EV-08, EV-09, AB-02, S4-02, S4-03, DEVIATIONS 1, 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import isasyncgen, isawaitable
+from typing import Any, cast
+
+import msgspec
+
+from pi_agent_kernel.events import (
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    ModelRequestStart,
+    ModelResponse,
+    StreamDone,
+    StreamError,
+    StreamEvent,
+    StreamStart,
+)
+from pi_agent_kernel.hooks import PrepareRequestContext
+from pi_agent_kernel.loop_config import default_convert_to_llm
+from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
+from pi_agent_kernel.request import StreamOptions, TranscriptContext
+from pi_agent_kernel.run import REQUEST_ABORTED, Run
+from pi_agent_kernel.streams import EventStream
+
+__all__ = ["request_response"]
+
+_Request = tuple[TranscriptContext, StreamOptions]
+
+
+async def request_response(run: Run) -> AssistantMessage | None:
+    """Ask the model and record its answer.
+
+    Returns:
+        The answer, in the transcript and announced; None if the run was aborted before the
+        request was announced, so that there was none.
+    """
+    request = await _prepare(run)
+    if request is None:
+        return None
+    last: StreamEvent | None = None
+    final: AssistantMessage | None = None
+    if run.config.lifecycle_events:
+        count = len(request[0].messages)
+        await run.send(ModelRequestStart(model=run.model.id, message_count=count))
+    if not run.aborted:
+        last, final = await _stream(run, request)
+    if final is None:
+        final = _unfinished(run, last)
+    final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
+    if run.config.after_model_response is not None:
+        answer = await run.ask(run.config.after_model_response(final, run.signal))
+        final = final if answer is None else answer
+    run.append(final)
+    if last is None:
+        await run.send(MessageStart(message=final))
+    await run.send(MessageEnd(message=final))
+    if run.config.lifecycle_events:
+        await run.send(
+            ModelResponse(stop_reason=final.stop_reason, usage=final.usage, message=final)
+        )
+    return final
+
+
+async def _prepare(run: Run) -> _Request | None:
+    """Run the request-side hooks in order; None as soon as the run is aborted."""
+    config, signal = run.config, run.signal
+    if run.aborted:
+        return None
+    if config.prepare_request is not None:
+        request = PrepareRequestContext(
+            context=run.context,
+            model=run.model,
+            thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
+        )
+        update = await run.ask(config.prepare_request(request, signal))
+        if update is not None:
+            run.update(update.context, update.model, update.thinking_level)
+    messages: Sequence[AgentMessage] = run.messages
+    for hook in (config.transform_context, config.before_model_request):
+        if hook is not None and not run.aborted:
+            answer = await run.ask(hook(list(messages), signal))
+            messages = messages if answer is None else answer
+    if run.aborted:
+        return None
+    if config.convert_to_llm is not default_convert_to_llm:
+        converted = await run.ask(config.convert_to_llm(list(messages)))
+    elif messages is run.messages:
+        converted = run.messages_for_model
+    else:
+        converted = default_convert_to_llm(messages)
+    key = None
+    if config.get_api_key is not None and not run.aborted:
+        key = await run.ask(config.get_api_key(run.model.provider))
+    if run.aborted:
+        return None
+    options = StreamOptions(
+        signal=signal,
+        api_key=key or config.api_key,
+        reasoning=run.reasoning,
+        session_id=config.session_id,
+        transport=config.transport,
+        thinking_budgets=config.thinking_budgets,
+        max_retry_delay_ms=config.max_retry_delay_ms,
+        identity=run.identity,
+        on_payload=config.on_payload,
+        on_response=config.on_response,
+        on_provider_stream_event=config.on_provider_stream_event,
+    )
+    return TranscriptContext(messages=converted), options
+
+
+async def _stream(
+    run: Run, request: _Request
+) -> tuple[StreamEvent | None, AssistantMessage | None]:
+    """Forward a response's events; returns the last one and the final message, if any came."""
+    emit, signal = run.emit, run.signal
+    last: StreamEvent | None = None
+    final: AssistantMessage | None = None
+    stream: Any = None
+    watch = _Watch(run)
+    try:
+        with watch.expiry as expiry:
+            stream = await watch.open(request)
+            async for event in stream:
+                kind = type(event)
+                if kind is StreamDone or kind is StreamError:
+                    final = event.message
+                    break
+                if kind is StreamStart:
+                    if last is not None:
+                        continue
+                    waiting = emit(MessageStart(message=event.partial))
+                elif last is not None:
+                    waiting = emit(MessageUpdate(assistant_message_event=event))
+                else:
+                    continue  # EV-09: nothing before the start
+                last = event
+                if waiting is not None and isawaitable(waiting):
+                    # An abort cuts off the model's stream, never a listener.
+                    expiry.hold()
+                    await waiting
+                    if expiry.release():
+                        break
+                if watch.at_once and signal is not None and signal.aborted:
+                    break
+            else:
+                if isinstance(stream, EventStream) and stream.settled:
+                    final = await cast("EventStream[Any, AssistantMessage]", stream).result()
+    finally:
+        watch.end()
+        if isasyncgen(stream):
+            await stream.aclose()
+    return last, final
+
+
+def _unfinished(run: Run, last: StreamEvent | None) -> AssistantMessage:
+    """Make the answer of a response that was cut off or just ended (DEVIATIONS 4)."""
+    reason: StopReason = "error"
+    text = "The model's stream ended without a final event."
+    if run.aborted:
+        reason, text = "aborted", REQUEST_ABORTED
+    if last is None:
+        return run.closing_message(reason, text)
+    return msgspec.structs.replace(last.partial, stop_reason=reason, error_message=text)
+
+
+class _Watch:
+    """Cut a stream off on abort: at once if it runs in our own task, else after the grace."""
+
+    __slots__ = ("_remove", "_run", "at_once", "expiry")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._remove: Callable[[], None] | None = None
+        self.expiry = run.backend.expiry()
+        self.at_once = False
+
+    async def open(self, request: _Request) -> Any:
+        """Call the stream function and return its stream."""
+        run = self._run
+        opened: Any = run.stream_fn(run.model, *request)
+        self.at_once = isasyncgen(opened)
+        if not self.at_once and isawaitable(opened):
+            self._watch(partial(self.expiry.expire_in, run.config.abort_grace))
+            opened = await opened
+            self.end()
+            self.at_once = isasyncgen(opened)
+        if not hasattr(opened, "__aiter__"):
+            raise TypeError(
+                "A stream function returns an async iterable of stream events, not "
+                f"{type(opened).__name__}."
+            )
+        self._watch(
+            self.expiry.expire
+            if self.at_once
+            else partial(self.expiry.expire_in, run.config.abort_grace)
+        )
+        return opened
+
+    def end(self) -> None:
+        """End the watch."""
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    def _watch(self, cut: Callable[[], object]) -> None:
+        if self._run.signal is not None:
+            self._remove = self._run.signal.add_listener(self._run.backend.soon(cut))

@@ -1,0 +1,173 @@
+"""One run's transcript and settings, and the few moves every step of it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from inspect import isawaitable
+from typing import Any, TypeVar, cast
+
+from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.backend import Backend, current_backend
+from pi_agent_kernel.events import AgentEvent
+from pi_agent_kernel.hooks import AgentContext, TurnContext
+from pi_agent_kernel.loop_config import (
+    STANDARD_MESSAGES,
+    AgentLoopConfig,
+    default_convert_to_llm,
+)
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ThinkingLevel,
+    Tool,
+)
+from pi_agent_kernel.request import (
+    DEFAULT_IDENTITY,
+    Model,
+    Prefix,
+    StreamFn,
+    get_default_stream_fn,
+    merge_client_identity,
+)
+from pi_agent_kernel.tools import AgentTool, to_tool_declaration
+from pi_agent_kernel.transcript import Replay, declare_tool_changes
+
+__all__ = ["REQUEST_ABORTED", "Emit", "Run"]
+
+T = TypeVar("T")
+
+Emit = Callable[[AgentEvent], Awaitable[None] | None]
+
+#: The error text of the message that closes an aborted run (DEVIATIONS 1).
+REQUEST_ABORTED = "Request was aborted"
+
+
+class Run:
+    """Hold what one run works on; its lists are its own (DEVIATIONS 7)."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        config: AgentLoopConfig,
+        emit: Callable[[AgentEvent], object],
+        signal: AbortSignal | None,
+        stream_fn: StreamFn | None,
+        backend: Backend | None = None,
+    ) -> None:
+        self.config = config
+        self.signal = signal
+        self.emit = cast("Emit", emit)
+        self.backend = backend or current_backend()
+        self.stream_fn = stream_fn or get_default_stream_fn()
+        self.model = config.model
+        self.reasoning = config.reasoning
+        self.identity = merge_client_identity(DEFAULT_IDENTITY, config.identity)
+        self.new_messages: list[AgentMessage] = []
+        self.turn_open = True
+        self.last_turn: TurnContext | None = None
+        self.use(context)
+
+    # -------------------------------------------------------------------- the transcript
+
+    def use(self, context: AgentContext) -> None:
+        """Go on with this context."""
+        self.messages: list[AgentMessage] = list(context.messages)
+        self.tools: tuple[AgentTool, ...] = tuple(context.tools)
+        self.tools_by_name = {tool.name: tool for tool in reversed(self.tools)}
+        self._executable: list[Tool] = [to_tool_declaration(tool) for tool in self.tools]
+        self._replay = Replay(self.messages)
+        self._declared_at = -1
+        # What the default conversion keeps, so that a request costs nothing per old message.
+        self._for_model = list(default_convert_to_llm(self.messages))
+
+    @property
+    def context(self) -> AgentContext:
+        """The context as it is now."""
+        return AgentContext(messages=Prefix(self.messages), tools=self.tools)
+
+    @property
+    def messages_for_model(self) -> Sequence[Message]:
+        """The transcript as the default conversion gives it."""
+        return Prefix(self._for_model)
+
+    def append(self, message: AgentMessage) -> None:
+        """Add a message to the context and to what the run produced."""
+        self.messages.append(message)
+        self.new_messages.append(message)
+        if isinstance(message, STANDARD_MESSAGES):
+            self._for_model.append(message)
+            if isinstance(message, SystemMessage):
+                self._replay.add(message)
+
+    def declared(self, pending: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
+        """Return pending messages with tool changes declared among them (TR-05 to TR-08)."""
+        if any(isinstance(message, SystemMessage) for message in pending) or (
+            self._declared_at != self._replay.version
+            and (self._executable or self._replay.tools)
+        ):
+            return declare_tool_changes(self._replay, self._executable, pending)
+        return pending
+
+    def settle_declarations(self) -> None:
+        """Remember that the transcript now declares exactly the executable tools."""
+        self._declared_at = self._replay.version
+
+    def update(
+        self,
+        context: AgentContext | None,
+        model: Model | None,
+        thinking_level: ThinkingLevel | None,
+    ) -> None:
+        """Take over what a hook replaced, for the rest of the run (ST-09)."""
+        if context is not None:
+            self.use(context)
+        if model is not None:
+            self.model = model
+        if thinking_level is not None:
+            self.reasoning = None if thinking_level == "off" else thinking_level
+
+    # ----------------------------------------------------------------------------- moves
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the run was aborted."""
+        return self.signal is not None and self.signal.aborted
+
+    async def send(self, event: AgentEvent) -> None:
+        """Emit an event and wait until it has been dealt with."""
+        waiting = self.emit(event)
+        if waiting is not None and isawaitable(waiting):
+            await waiting
+
+    async def ask(self, answer: T | Awaitable[T]) -> T | Any:
+        """Take a hook's answer; after an abort a hook has the same grace as a tool.
+
+        Returns:
+            The answer; None if the hook was cut off.
+        """
+        if not isawaitable(answer):
+            return answer
+        if self.signal is None:
+            return await answer
+        with self.backend.expiry() as expiry:
+            cut = self.backend.soon(partial(expiry.expire_in, self.config.abort_grace))
+            remove = self.signal.add_listener(cut)
+            try:
+                return await answer
+            finally:
+                remove()
+        return None
+
+    def closing_message(self, reason: Any, text: str) -> AssistantMessage:
+        """Make an assistant message without content that says how a request ended."""
+        return AssistantMessage(
+            api=self.model.api,
+            provider=self.model.provider,
+            model=self.model.id,
+            thinking_level=self.reasoning or "off",
+            stop_reason=reason,
+            error_message=text,
+        )

@@ -1,0 +1,53 @@
+"""What the tests of real models share: one request to the server on loopback."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+from pi_agent_kernel.messages import (
+    UserMessage,
+)
+from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
+from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
+from server import Reply, recorded
+
+LIMIT = 15  # seconds for what must end soon on any machine; importing the provider included
+GO = [UserMessage(content="go")]
+
+
+def model_at(url, **fields):
+    """Describe a model behind the server."""
+    known = {"id": "test-1", "api": "openai-completions", "provider": "openai-chat"}
+    return Model(**{**known, "base_url": url, "input": ("text", "image"), **fields})
+
+
+async def play(url, messages=GO, *, env=None, idle_timeout=LIMIT, model=None, **options):
+    """Return the events of one request."""
+    stream = provider_stream_fn(env=env or {}, idle_timeout=idle_timeout)(
+        model or model_at(url), TranscriptContext(messages=messages), StreamOptions(**options)
+    )
+    with anyio.fail_after(LIMIT):
+        return [event async for event in stream]
+
+
+async def ask(url, messages=GO, **options):
+    """Return the final message of one request."""
+    return (await play(url, messages, **options))[-1].message
+
+
+def types(events):
+    """Return the kinds of events, runs of deltas as one."""
+    kinds = [event.type for event in events]
+    return [kind for i, kind in enumerate(kinds) if i == 0 or kind != kinds[i - 1]]
+
+
+def in_pieces(name, piece):
+    """Return a stream written by hand, to be sent in small pieces."""
+    return Reply(recorded(name), piece=piece)
+
+
+def failure(status, message="No luck", **headers):
+    """Return an error reply as OpenAI words it."""
+    body = json.dumps({"error": {"message": message, "type": "x", "code": None}}).encode()
+    return Reply(body, status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,196 @@
+"""Real kernels for the tests of the notebook side."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+
+#: How long anything in a kernel may take before a test gives up.
+PATIENCE = 60.0
+
+SCRIPTED_MODELS = '''
+import asyncio, itertools
+import pi_notebook as pi
+from pi_agent_kernel import ResponseBuilder
+from pi_agent_kernel.models.catalog import register_model
+
+def says(pieces, breathe=False):
+    """A model that streams the same answer to everything."""
+    async def stream(model, context, options):
+        response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
+        yield response.start()
+        opened = response.text_start()
+        yield opened
+        for piece in pieces():
+            if breathe:
+                await asyncio.sleep(0)
+            yield response.text_delta(piece, opened.content_index)
+        yield response.text_end(opened.content_index)
+        yield response.done()
+    return stream
+
+def calls(*names):
+    """A model that calls each of these tools once, then answers."""
+    async def stream(model, context, options):
+        response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
+        yield response.start()
+        if context.messages[-1].role == "toolResult":
+            opened = response.text_start()
+            yield opened
+            yield response.text_end(opened.content_index, "done")
+        else:
+            for number, name in enumerate(names):
+                opened = response.toolcall_start(f"call_{number}", name)
+                yield opened
+                yield response.toolcall_end(opened.content_index)
+        yield response.done()
+    return stream
+
+async def stalled(model, context, options):
+    response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
+    yield response.start()
+    opened = response.text_start()
+    yield opened
+    yield response.text_delta("waiting", opened.content_index)
+    await asyncio.sleep(3600)
+
+register_model("short", says(lambda: ["abcd"] * 10))
+register_model("long", says(lambda: ["abcd"] * 20_000))
+register_model("endless", says(lambda: itertools.repeat("abcd ")))
+register_model("breathing", says(lambda: itertools.repeat("abcd "), breathe=True))
+register_model("stalled", stalled)
+'''
+
+
+class Kernel:
+    """A kernel and a client that sees every message, and every byte, on iopub."""
+
+    def __init__(self, **environment: str) -> None:
+        self.manager = KernelManager()
+        self.manager.start_kernel(
+            env={**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1", **environment},
+            extra_arguments=["--HistoryManager.hist_file=:memory:"],
+        )
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=PATIENCE)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+    def run(
+        self,
+        code: str,
+        *,
+        stdin: bool = False,
+        interrupt_when: Callable[[dict[str, Any]], bool] | None = None,
+        interrupts: int = 1,
+    ) -> "Outcome":
+        """Run a cell to its end; send interrupts once a message of it fits."""
+        request = self.client.execute(code, allow_stdin=stdin, store_history=True)
+        messages, size, began = [], 0, time.monotonic()
+        channel = self.client.iopub_channel
+        deadline = began + PATIENCE
+        interrupted_at = None
+        while time.monotonic() < deadline:
+            if not channel.socket.poll(200):
+                continue
+            frames = channel.socket.recv_multipart()
+            _, rest = channel.session.feed_identities(frames)
+            message = channel.session.deserialize(rest)
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            messages.append(message)
+            size += sum(map(len, frames))
+            if interrupt_when is not None and interrupted_at is None and interrupt_when(message):
+                interrupted_at = time.monotonic()
+                for _ in range(interrupts):
+                    self.manager.interrupt_kernel()
+            content = message["content"]
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                ended = time.monotonic()
+                return Outcome(messages, size, self._reply(request), ended - (interrupted_at or began))
+        raise TimeoutError(code)
+
+    def _reply(self, request: str) -> dict[str, Any]:
+        while True:
+            reply = self.client.get_shell_msg(timeout=PATIENCE)
+            if reply["parent_header"].get("msg_id") == request:
+                return reply["content"]
+
+
+class Outcome:
+    """What one cell sent."""
+
+    def __init__(
+        self, messages: list[dict[str, Any]], size: int, reply: dict[str, Any], seconds: float
+    ) -> None:
+        self.messages = messages
+        self.size = size
+        self.reply = reply
+        self.seconds = seconds
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [message["content"] for message in self.messages if message["msg_type"] == kind]
+
+    @property
+    def displays(self) -> list[dict[str, Any]]:
+        """The outputs as a front end holds them at the end: updates have replaced them."""
+        shown: list[dict[str, Any]] = []
+        for message in self.messages:
+            content = message["content"]
+            if message["msg_type"] == "display_data":
+                shown.append(content)
+            elif message["msg_type"] == "update_display_data":
+                same = content["transient"]["display_id"]
+                shown = [
+                    content if old.get("transient", {}).get("display_id") == same else old
+                    for old in shown
+                ]
+        return shown
+
+    @property
+    def printed(self) -> str:
+        return "".join(content["text"] for content in self.of("stream"))
+
+    @property
+    def value(self) -> str | None:
+        results = self.of("execute_result")
+        return results[-1]["data"]["text/plain"] if results else None
+
+    @property
+    def error(self) -> str | None:
+        return self.reply["ename"] if self.reply["status"] == "error" else None
+
+
+def shows_text(message: dict[str, Any]) -> bool:
+    """Tell that part of an answer has reached the front end."""
+    kinds = ("display_data", "update_display_data")
+    return message["msg_type"] in kinds and bool(message["content"]["data"]["text/plain"])
+
+
+@pytest.fixture
+def start_kernel() -> Iterator[Callable[..., Kernel]]:
+    kernels: list[Kernel] = []
+
+    def start(**environment: str) -> Kernel:
+        kernels.append(Kernel(**environment))
+        return kernels[-1]
+
+    yield start
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    """A kernel that somebody watches, with the extension and the scripted models loaded."""
+    started = start_kernel(PI_NOTEBOOK_HEADLESS="0")
+    assert started.run("%load_ext pi_notebook").error is None
+    assert started.run(SCRIPTED_MODELS).error is None
+    return started
