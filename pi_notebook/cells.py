@@ -18,7 +18,6 @@ class CellRequest:
         system: Instructions from here on; "" takes earlier ones back, None leaves them.
         tools: Names of the only tools of this cell.
         quiet: Show nothing.
-        cell_id: The front end's id of the cell, when it gives one.
     """
 
     prompt: str
@@ -27,4 +26,3 @@ class CellRequest:
     system: str | None = None
     tools: tuple[str, ...] | None = None
     quiet: bool = False
-    cell_id: str | None = None

@@ -103,7 +103,6 @@ def parse_cell(line: str, body: str) -> CellRequest:
         system=options.system,
         tools=options.tools,
         quiet=options.quiet,
-        cell_id=frontend.cell_id(),
     )
 
 

@@ -332,9 +332,10 @@ def _content_text(result: Any) -> str:
 def _fraction(partial: Any) -> float | None:
     """Read how far a tool is from the details that `ToolContext.progress` reports."""
     details = getattr(partial, "details", None)
-    if not isinstance(details, Mapping):
+    progress = details.get("progress") if isinstance(details, Mapping) else None
+    if not isinstance(progress, Mapping):
         return None
-    done, total = details.get("done"), details.get("total")
+    done, total = progress.get("done"), progress.get("total")
     if not isinstance(done, int | float) or not isinstance(total, int | float) or not total > 0:
         return None
     return min(1.0, max(0.0, done / total))

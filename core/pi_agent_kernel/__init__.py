@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from pi_agent_kernel.events import ToolExecutionUpdate as ToolExecutionUpdate
     from pi_agent_kernel.events import TurnEnd as TurnEnd
     from pi_agent_kernel.events import TurnStart as TurnStart
-    from pi_agent_kernel.execution import ToolCallOutcome as ToolCallOutcome
-    from pi_agent_kernel.execution import run_tool_call as run_tool_call
     from pi_agent_kernel.hooks import AfterToolCallContext as AfterToolCallContext
     from pi_agent_kernel.hooks import AfterToolCallResult as AfterToolCallResult
     from pi_agent_kernel.hooks import AgentContext as AgentContext
@@ -123,6 +121,8 @@ if TYPE_CHECKING:
     from pi_agent_kernel.state import AgentState as AgentState
     from pi_agent_kernel.streams import AssistantMessageEventStream as AssistantMessageEventStream
     from pi_agent_kernel.streams import EventStream as EventStream
+    from pi_agent_kernel.tool_call import ToolCallOutcome as ToolCallOutcome
+    from pi_agent_kernel.tool_call import run_tool_call as run_tool_call
     from pi_agent_kernel.tools import AgentTool as AgentTool
     from pi_agent_kernel.tools import AgentToolResult as AgentToolResult
     from pi_agent_kernel.tools import ToolContext as ToolContext

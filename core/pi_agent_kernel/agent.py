@@ -10,49 +10,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from inspect import isawaitable
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import anyio
 
-from pi_agent_kernel.abort import AbortController, AbortSignal
-from pi_agent_kernel.backend import Backend, current_backend
+from pi_agent_kernel import hooks
+from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.active_run import ActiveRun, config_of
+from pi_agent_kernel.backend import current_backend
+from pi_agent_kernel.blocking import run_blocking
 from pi_agent_kernel.errors import AgentBusyError, AgentStateError, NothingToContinueError
-from pi_agent_kernel.events import AGENT_EVENTS, ALL_EVENTS, AgentEvent, AgentIdle, MessageUpdate
+from pi_agent_kernel.events import AgentEvent, AgentIdle, MessageUpdate
 from pi_agent_kernel.explain import explain
 from pi_agent_kernel.failure import close_failed_run
-from pi_agent_kernel.hooks import (
-    AfterModelResponse,
-    AfterToolCall,
-    AfterToolResult,
-    AgentContext,
-    BeforeModelRequest,
-    BeforeToolCall,
-    ConvertToLlm,
-    FinishTurn,
-    GetApiKey,
-    PrepareNextTurn,
-    PrepareNextTurnWithContext,
-    PrepareRequest,
-    ToolExecutionMode,
-    TransformContext,
-    TurnContext,
-)
+from pi_agent_kernel.hooks import AgentContext
 from pi_agent_kernel.invocation import RunSync
 from pi_agent_kernel.log import EventLog
 from pi_agent_kernel.loop import run_agent_loop, run_agent_loop_continue
-from pi_agent_kernel.loop_config import AgentLoopConfig, default_convert_to_llm
+from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import (
     AgentMessage,
     AssistantMessage,
     ImageContent,
     SystemMessage,
-    TextContent,
     ThinkingLevel,
     UserMessage,
-    text_of,
 )
-from pi_agent_kernel.queues import MessageQueue, QueueMode
+from pi_agent_kernel.prompt_input import PromptInput, as_messages, summary_of
+from pi_agent_kernel.queues import MessageQueue, QueueMode, Queues
 from pi_agent_kernel.request import (
     ClientIdentity,
     Model,
@@ -61,30 +46,15 @@ from pi_agent_kernel.request import (
     get_default_stream_fn,
 )
 from pi_agent_kernel.state import AgentState
+from pi_agent_kernel.subscriptions import Listener, Subscriptions
 from pi_agent_kernel.tools import AgentTool, current_agent
 from pi_agent_kernel.transcript import get_current_system_message
 from pi_agent_kernel.wire import coerce_message
 
-__all__ = ["Agent", "Listener", "PromptInput"]
-
-Listener = Callable[[Any, AbortSignal], object]
-PromptInput = str | AgentMessage | Sequence[AgentMessage]
-
+__all__ = ["Agent"]
 
 # Two threads may try to start a run of one agent; the check takes no time worth a lock each.
 _starting = threading.Lock()
-
-
-class _ActiveRun:
-    """Hold what belongs to one run from before its first event until it has settled."""
-
-    __slots__ = ("backend", "controller", "tasks", "waiters")
-
-    def __init__(self) -> None:
-        self.controller = AbortController()
-        self.backend: Backend = current_backend()
-        self.tasks: set[object] = set()
-        self.waiters: list[Callable[[], None]] = []
 
 
 class Agent:
@@ -137,40 +107,14 @@ class Agent:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_active",
-        "_drained",
-        "_follow_up",
-        "_listeners",
-        "_state",
-        "_steering",
-        "abort_grace",
-        "after_model_response",
-        "after_tool_call",
-        "after_tool_result",
-        "before_model_request",
-        "before_tool_call",
-        "convert_to_llm",
-        "finish_turn",
-        "get_api_key",
-        "identity",
-        "log",
-        "max_retry_delay_ms",
-        "on_payload",
-        "on_provider_stream_event",
-        "on_response",
-        "prepare_next_turn",
-        "prepare_next_turn_with_context",
-        "prepare_request",
-        "run_sync",
-        "session_id",
-        "should_stop",
-        "stream_fn",
-        "thinking_budgets",
-        "tool_execution",
-        "transform_context",
-        "transport",
-    )
+        "__weakref__", "_active", "_queues", "_state", "_subscriptions", "abort_grace",
+        "after_model_response", "after_tool_call", "after_tool_result", "before_model_request",
+        "before_tool_call", "convert_to_llm", "finish_turn", "get_api_key", "identity", "log",
+        "max_retry_delay_ms", "on_payload", "on_provider_stream_event", "on_response",
+        "prepare_next_turn", "prepare_next_turn_with_context", "prepare_request", "run_sync",
+        "session_id", "should_stop", "stream_fn", "thinking_budgets", "tool_execution",
+        "transform_context", "transport",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -181,19 +125,19 @@ class Agent:
         thinking_level: ThinkingLevel = "off",
         tools: Sequence[AgentTool] = (),
         messages: Sequence[AgentMessage] = (),
-        convert_to_llm: ConvertToLlm | None = None,
-        transform_context: TransformContext | None = None,
-        prepare_request: PrepareRequest | None = None,
-        finish_turn: FinishTurn | None = None,
-        prepare_next_turn: PrepareNextTurn | None = None,
-        prepare_next_turn_with_context: PrepareNextTurnWithContext | None = None,
-        before_tool_call: BeforeToolCall | None = None,
-        after_tool_call: AfterToolCall | None = None,
-        before_model_request: BeforeModelRequest | None = None,
-        after_model_response: AfterModelResponse | None = None,
-        after_tool_result: AfterToolResult | None = None,
+        convert_to_llm: hooks.ConvertToLlm | None = None,
+        transform_context: hooks.TransformContext | None = None,
+        prepare_request: hooks.PrepareRequest | None = None,
+        finish_turn: hooks.FinishTurn | None = None,
+        prepare_next_turn: hooks.PrepareNextTurn | None = None,
+        prepare_next_turn_with_context: hooks.PrepareNextTurnWithContext | None = None,
+        before_tool_call: hooks.BeforeToolCall | None = None,
+        after_tool_call: hooks.AfterToolCall | None = None,
+        before_model_request: hooks.BeforeModelRequest | None = None,
+        after_model_response: hooks.AfterModelResponse | None = None,
+        after_tool_result: hooks.AfterToolResult | None = None,
         should_stop: Callable[[AgentState], bool | Awaitable[bool]] | None = None,
-        get_api_key: GetApiKey | None = None,
+        get_api_key: hooks.GetApiKey | None = None,
         session_id: str | None = None,
         thinking_budgets: dict[str, int] | None = None,
         transport: Transport = "auto",
@@ -201,7 +145,7 @@ class Agent:
         identity: ClientIdentity | None = None,
         steering_mode: QueueMode = "one-at-a-time",
         follow_up_mode: QueueMode = "one-at-a-time",
-        tool_execution: ToolExecutionMode = "parallel",
+        tool_execution: hooks.ToolExecutionMode = "parallel",
         abort_grace: float = 0.25,
         run_sync: RunSync | None = None,
         on_payload: Callable[..., Any] | None = None,
@@ -244,12 +188,9 @@ class Agent:
             messages=messages,
             log=self.log,
         )
-        self._steering = MessageQueue(steering_mode)
-        self._follow_up = MessageQueue(follow_up_mode)
-        self._drained = self._steering
-        # Replaced as a whole, so that a change counts from the next event (DEVIATIONS 12).
-        self._listeners: tuple[tuple[Listener, frozenset[type[Any]]], ...] = ()
-        self._active: _ActiveRun | None = None
+        self._queues = Queues(steering_mode, follow_up_mode)
+        self._subscriptions = Subscriptions()
+        self._active: ActiveRun | None = None
 
     # ----------------------------------------------------------------------------- reading
 
@@ -289,14 +230,7 @@ class Agent:
 
         Source: EV-04, EV-05, EV-07.
         """
-        wanted = dict(self._listeners)
-        wanted[listener] = _event_classes(events)
-        self._listeners = tuple(wanted.items())
-
-        def unsubscribe() -> None:
-            self._listeners = tuple(one for one in self._listeners if one[0] != listener)
-
-        return unsubscribe
+        return self._subscriptions.add(listener, events)
 
     def explain(self, question: str | None = None) -> str:
         """Say in words what happened, citing numbers of `log`.
@@ -332,10 +266,10 @@ class Agent:
         """
         if self._active is not None:
             raise AgentBusyError("prompt")
-        messages = _as_messages(input, images)
+        messages = as_messages(input, images)
         if not messages:
             return await self.continue_()
-        self.log.note("prompt", _summary(messages))
+        self.log.note("prompt", summary_of(messages))
         await self._run(messages)
 
     async def continue_(self) -> None:
@@ -363,13 +297,11 @@ class Agent:
         if not self.has_queued_messages():
             raise NothingToContinueError("assistant")
         self.log.note("continue_")
-        if steering := self._drain(self._steering):
+        if steering := self._queues.drain_steering():
             return await self._run(steering, skip_first_poll=True)
-        return await self._run(self._drain(self._follow_up))
+        return await self._run(self._queues.drain_follow_up())
 
-    def prompt_sync(
-        self, input: PromptInput, images: Sequence[ImageContent] | None = None
-    ) -> None:
+    def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Run like `prompt`, blocking; in a script, a thread, or a thread with a running loop.
 
         With a loop running in this thread the run gets a loop of its own in another thread, and
@@ -380,7 +312,7 @@ class Agent:
 
         Source: P4, api.md.
         """
-        _run_blocking(self, partial(self.prompt, input, images))
+        run_blocking(partial(self.prompt, input, images), self.abort)
 
     def abort(self) -> None:
         """Abort the active run; do nothing when idle. Callable from any thread or signal handler.
@@ -439,28 +371,28 @@ class Agent:
 
     def steer(self, message: str | AgentMessage) -> None:
         """Queue a message for after the current turn; callable from any thread (QU-01)."""
-        self._put("steer", self._steering, message)
+        self._put("steer", self._queues.steering, message)
 
     def follow_up(self, message: str | AgentMessage) -> None:
         """Queue a message for when the agent would stop; callable from any thread (QU-01)."""
-        self._put("follow_up", self._follow_up, message)
+        self._put("follow_up", self._queues.follow_up, message)
 
     def peek_queued_messages(self) -> list[AgentMessage]:
         """Return what would be delivered next: steering if any, else follow-up (QU-05)."""
-        return self._steering.peek() or self._follow_up.peek()
+        return self._queues.peek()
 
     def has_queued_messages(self) -> bool:
         """Say whether anything is queued (QU-05)."""
-        return bool(len(self._steering) or len(self._follow_up))
+        return len(self._queues) > 0
 
     def clear_steering_queue(self) -> None:
         """Drop queued steering messages (QU-06)."""
-        self._steering.clear()
+        self._queues.steering.clear()
         self.log.note("clear_steering_queue")
 
     def clear_follow_up_queue(self) -> None:
         """Drop queued follow-up messages (QU-06)."""
-        self._follow_up.clear()
+        self._queues.follow_up.clear()
         self.log.note("clear_follow_up_queue")
 
     def clear_all_queues(self) -> None:
@@ -471,44 +403,45 @@ class Agent:
     @property
     def steering_mode(self) -> QueueMode:
         """How much one steering poll delivers; counts from the next poll (QU-02)."""
-        return self._steering.mode
+        return self._queues.steering.mode
 
     @steering_mode.setter
     def steering_mode(self, mode: QueueMode) -> None:
-        self._steering.mode = mode
+        self._queues.steering.mode = mode
 
     @property
     def follow_up_mode(self) -> QueueMode:
         """How much one follow-up poll delivers; counts from the next poll (QU-02)."""
-        return self._follow_up.mode
+        return self._queues.follow_up.mode
 
     @follow_up_mode.setter
     def follow_up_mode(self, mode: QueueMode) -> None:
-        self._follow_up.mode = mode
+        self._queues.follow_up.mode = mode
 
     def _put(self, name: str, queue: MessageQueue, message: str | AgentMessage) -> None:
         queued = UserMessage(content=message) if isinstance(message, str) else None
         queued = queued or coerce_message(message)
         queue.put(queued)
-        self.log.note(name, _summary([queued]))
-
-    def _drain(self, queue: MessageQueue) -> list[AgentMessage]:
-        self._drained = queue
-        return queue.drain()
+        self.log.note(name, summary_of([queued]))
 
     # --------------------------------------------------------------------------- one run
 
     async def _run(
         self, prompts: Sequence[AgentMessage] | None, *, skip_first_poll: bool = False
     ) -> None:
-        active = _ActiveRun()
+        active = ActiveRun()
         with _starting:
             if self._active is not None:
                 raise AgentBusyError("prompt")
             self._active = active
         self._state.begin_run()
         signal = active.controller.signal
-        work = partial(self._work, active, prompts, self._config(active, skip=skip_first_poll))
+        work = partial(
+            self._work,
+            active,
+            prompts,
+            config_of(self, self._queues, active, skip_first_poll=skip_first_poll),
+        )
         try:
             async with active.backend.open_jobs() as jobs:
                 jobs.start(work)
@@ -527,7 +460,7 @@ class Agent:
 
     async def _work(
         self,
-        active: _ActiveRun,
+        active: ActiveRun,
         prompts: Sequence[AgentMessage] | None,
         config: AgentLoopConfig,
     ) -> None:
@@ -549,59 +482,7 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - FL-02: becomes a message
             await close_failed_run(state, self.log, emit, error, aborted=signal.aborted)
 
-    def _config(self, active: _ActiveRun, *, skip: bool) -> AgentLoopConfig:
-        state = self._state
-        level = state.thinking_level
-        first_polls = [True] if skip else []
-        plain, with_context = self.prepare_next_turn, self.prepare_next_turn_with_context
-        should_stop = self.should_stop
-
-        def steering() -> list[AgentMessage]:
-            if first_polls:
-                first_polls.clear()
-                return []
-            return self._drain(self._steering)
-
-        def prepare_next_turn(turn: TurnContext, given: AbortSignal | None) -> Any:
-            if with_context is not None:
-                return with_context(turn, given)
-            return None if plain is None else plain(given)
-
-        return AgentLoopConfig(
-            model=state.model,
-            reasoning=None if level == "off" else level,
-            convert_to_llm=self.convert_to_llm or default_convert_to_llm,
-            transform_context=self.transform_context,
-            before_model_request=self.before_model_request,
-            after_model_response=self.after_model_response,
-            get_api_key=self.get_api_key,
-            prepare_request=self.prepare_request,
-            finish_turn=self.finish_turn,
-            should_stop=None if should_stop is None else partial(should_stop, state),
-            prepare_next_turn=prepare_next_turn if plain or with_context else None,
-            before_tool_call=self.before_tool_call,
-            after_tool_call=self.after_tool_call,
-            after_tool_result=self.after_tool_result,
-            tool_execution=self.tool_execution,
-            abort_grace=self.abort_grace,
-            run_sync=self.run_sync,
-            get_steering_messages=steering,
-            get_follow_up_messages=partial(self._drain, self._follow_up),
-            return_messages=lambda messages: self._drained.put_back(list(messages)),
-            has_queued_messages=self.has_queued_messages,
-            session_id=self.session_id,
-            transport=self.transport,
-            thinking_budgets=self.thinking_budgets,
-            max_retry_delay_ms=self.max_retry_delay_ms,
-            identity=self.identity,
-            on_payload=self.on_payload,
-            on_response=self.on_response,
-            on_provider_stream_event=self.on_provider_stream_event,
-            lifecycle_events=True,
-            tasks=active.tasks,
-        )
-
-    def _settle(self, active: _ActiveRun) -> None:
+    def _settle(self, active: ActiveRun) -> None:
         self._state.end_run()
         self._active = None
         for wake in active.waiters:
@@ -609,7 +490,7 @@ class Agent:
 
     # ------------------------------------------------------------------------------ events
 
-    def _emit(self, active: _ActiveRun, event: AgentEvent) -> Awaitable[None] | None:
+    def _emit(self, active: ActiveRun, event: AgentEvent) -> Awaitable[None] | None:
         """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
         if self._active is not active:
             raise RuntimeError(f"{event.type} was emitted outside an active run.")
@@ -619,84 +500,11 @@ class Agent:
             self._state.apply(event)
         else:
             self.log.append(event, self._state.apply(event))
-        signal = active.controller.signal
-        listeners = self._listeners
-        for index, (listener, kinds) in enumerate(listeners):
-            if kind in kinds:
-                waiting = listener(event, signal)
-                if waiting is not None and isawaitable(waiting):
-                    return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
-        return None
+        return self._subscriptions.deliver(event, active.controller.signal)
 
     async def _announce_idle(self, signal: AbortSignal) -> None:
         event = AgentIdle()
         self.log.append(event, self._state.apply(event))
-        for listener, kinds in self._listeners:
-            if AgentIdle in kinds:
-                waiting = listener(event, signal)
-                if isawaitable(waiting):
-                    await waiting
-
-
-async def _deliver_rest(
-    waiting: Awaitable[Any],
-    rest: Sequence[tuple[Listener, frozenset[type[Any]]]],
-    event: AgentEvent,
-    signal: AbortSignal,
-) -> None:
-    await waiting
-    for listener, kinds in rest:
-        if type(event) in kinds:
-            answer = listener(event, signal)
-            if isawaitable(answer):
-                await answer
-
-
-def _event_classes(events: Iterable[type[Any] | str] | None) -> frozenset[type[Any]]:
-    if events is None:
-        return AGENT_EVENTS
-    by_name = {kind.type: kind for kind in ALL_EVENTS}
-    classes: set[type[Any]] = set()
-    for wanted in [events] if isinstance(events, (str, type)) else events:
-        kind = by_name.get(wanted) if isinstance(wanted, str) else wanted
-        if kind not in ALL_EVENTS:
-            raise ValueError(f"There is no event {wanted!r}; the events are {sorted(by_name)}.")
-        classes.add(kind)
-    return frozenset(classes)
-
-
-def _as_messages(
-    input: Any, images: Sequence[ImageContent] | None
-) -> list[AgentMessage]:
-    if isinstance(input, str):
-        return [UserMessage(content=(TextContent(text=input), *(images or ())))]
-    if images:
-        raise TypeError("images go with a text; put them into the message instead.")
-    if isinstance(input, (list, tuple)):
-        return [coerce_message(message) for message in cast("Sequence[Any]", input)]
-    return [coerce_message(input)]
-
-
-def _summary(messages: Sequence[AgentMessage]) -> str:
-    last = messages[-1]
-    text = text_of(last.content) if isinstance(last, UserMessage) else f"a {last.role} message"
-    return text if len(text) <= 80 else text[:79] + "…"
-
-
-def _run_blocking(agent: Agent, call: Callable[[], Awaitable[None]]) -> None:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(cast("Any", call()))
-        return
-    from anyio.from_thread import start_blocking_portal
-
-    with start_blocking_portal() as portal:
-        future = portal.start_task_soon(call)
-        try:
-            future.result()
-        except KeyboardInterrupt:
-            agent.abort()
-            raise
+        waiting = self._subscriptions.deliver(event, signal)
+        if waiting is not None:
+            await waiting

@@ -39,13 +39,11 @@ _CO_ASYNC_GENERATOR = 0x200
 
 def _code_flags(function: Any) -> int:
     """Return the code flags of what a callable finally calls, without importing inspect."""
-    for _ in range(100):
-        if hasattr(function, "func") and hasattr(function, "keywords"):  # functools.partial
-            function = function.func
-        elif hasattr(function, "__func__"):
-            function = function.__func__
-        else:
-            break
+    inner: Any = function
+    while inner is not None:
+        function = inner
+        is_partial = hasattr(function, "func") and hasattr(function, "keywords")
+        inner = function.func if is_partial else getattr(function, "__func__", None)
     if not hasattr(function, "__code__") and not isinstance(function, type):
         method: Any = getattr(cast("object", type(function)), _CALL, None)
         function = getattr(method, "__func__", method)

@@ -35,9 +35,7 @@ def explain(log: EventLog, question: str | None = None) -> str:
     if question:
         words = [word.strip("?.,!\"'") for word in question.lower().split()]
         found = [
-            line
-            for line in lines
-            if any(len(word) > 2 and word in line.lower() for word in words)
+            line for line in lines if any(len(word) > 2 and word in line.lower() for word in words)
         ]
         return "\n".join(found) or f"Nothing in the log mentions any word of {question!r}."
     return "\n".join(lines) or "The agent has not run yet."
@@ -53,9 +51,11 @@ def _told(record: LogRecord) -> Iterator[str]:
             yield f"{model} was asked, with {count} messages"
         case ModelResponse(stop_reason=reason, message=message):
             calls = ", ".join(call.name for call in message.tool_calls)
-            yield f"it answered with stop reason {reason!r}" + (
-                f" and called {calls}" if calls else ""
-            ) + (f": {message.error_message}" if message.error_message else "")
+            yield (
+                f"it answered with stop reason {reason!r}"
+                + (f" and called {calls}" if calls else "")
+                + (f": {message.error_message}" if message.error_message else "")
+            )
         case ToolExecutionStart(tool_name=name, tool_call_id=call_id):
             yield f"tool {name} (call {call_id}) was taken up"
         case ToolExecutionEnd() as end:

@@ -25,7 +25,8 @@ from pi_agent_kernel.events import (
     ToolExecutionStart,
     TurnEnd,
 )
-from pi_agent_kernel.json_value import freeze
+from pi_agent_kernel.invocation import Emit
+from pi_agent_kernel.json_value import EMPTY
 from pi_agent_kernel.log import EventLog
 from pi_agent_kernel.messages import (
     AssistantMessage,
@@ -38,8 +39,6 @@ from pi_agent_kernel.state import AgentState
 from pi_agent_kernel.tools import AgentToolResult
 
 __all__ = ["close_failed_run"]
-
-Emit = Callable[[AgentEvent], Awaitable[None] | None]
 
 
 async def close_failed_run(
@@ -71,9 +70,7 @@ async def close_failed_run(
             again.append(raised)
 
     def response_of(message: AssistantMessage) -> ModelResponse:
-        return ModelResponse(
-            stop_reason=message.stop_reason, usage=message.usage, message=message
-        )
+        return ModelResponse(stop_reason=message.stop_reason, usage=message.usage, message=message)
 
     in_request, batch = _open_in(log)
     open_message = state.streaming_message
@@ -144,7 +141,7 @@ async def _answer_open_calls(
         for record in log.tail("agent_start")
         if isinstance(record.event, ToolExecutionEnd)
     }
-    result = AgentToolResult(content=(TextContent(text=text),), details=freeze({}))
+    result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
     for call in calls:
         if call.id in answered:
             continue

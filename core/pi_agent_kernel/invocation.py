@@ -32,10 +32,12 @@ from pi_agent_kernel.json_value import freeze
 from pi_agent_kernel.messages import ToolCall
 from pi_agent_kernel.tools import AgentTool, AgentToolResult, convert_tool_result
 
-__all__ = ["Ending", "Progress", "RunSync", "call_tool"]
+__all__ = ["Emit", "Ending", "Progress", "RunSync", "call_tool"]
 
 T = TypeVar("T")
 
+#: Takes an event; what it returns, if anything, is awaited.
+Emit = Callable[[AgentEvent], Awaitable[None] | None]
 #: Runs a plain function somewhere: takes a call without arguments, returns or awaits its value.
 RunSync = Callable[[Callable[[], Any]], Any]
 
@@ -59,7 +61,16 @@ class Progress:
     `report` may be called from any thread. A report after the tool has settled is ignored.
     """
 
-    __slots__ = ("_backend", "_deliver", "_error", "_jobs", "_open", "_settled", "_thread", "_waiting")
+    __slots__ = (
+        "_backend",
+        "_deliver",
+        "_error",
+        "_jobs",
+        "_open",
+        "_settled",
+        "_thread",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -80,7 +91,7 @@ class Progress:
     def of_call(
         cls,
         backend: Backend,
-        emit: Callable[[AgentEvent], Awaitable[None] | None],
+        emit: Emit,
         call: ToolCall,
         jobs: Jobs,
     ) -> Progress:
@@ -180,9 +191,7 @@ async def call_tool(
     try:
         with expiry:
             if signal is not None:
-                cut = (
-                    partial(expiry.expire_in, abort_grace) if tool.takes_signal else expiry.expire
-                )
+                cut = partial(expiry.expire_in, abort_grace) if tool.takes_signal else expiry.expire
                 remove = signal.add_listener(backend.soon(cut))
             if tool.timeout is not None:
                 expiry.expire_in(tool.timeout)
@@ -248,5 +257,3 @@ def _is_cancellation(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return True
-
-

@@ -119,11 +119,10 @@ class _Open:
         if isinstance(container, list):
             container.append(value)
             return
-        key = self.key
-        if key is not None:
-            container[key] = value
-            self.child_key = key
-            self.key = None
+        key: Any = self.key  # never None here
+        container[key] = value
+        self.child_key = key
+        self.key = None
 
 
 class StreamingJsonParser:

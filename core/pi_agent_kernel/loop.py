@@ -35,7 +35,7 @@ from pi_agent_kernel.events import (
     TurnEnd,
     TurnStart,
 )
-from pi_agent_kernel.execution import ToolBatch, ToolSettings
+from pi_agent_kernel.execution import ToolBatch
 from pi_agent_kernel.hooks import AgentContext, GetQueuedMessages, TurnContext, TurnDecision
 from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, ToolResultMessage
@@ -43,6 +43,7 @@ from pi_agent_kernel.model_request import request_response
 from pi_agent_kernel.request import Prefix, StreamFn
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
+from pi_agent_kernel.tool_call import ToolSettings
 from pi_agent_kernel.wire import coerce_message
 
 __all__ = ["agent_loop", "agent_loop_continue", "run_agent_loop", "run_agent_loop_continue"]
@@ -133,9 +134,7 @@ def agent_loop(
 
     Source: LL-01, LL-03, LL-06.
     """
-    return _observed(
-        lambda emit: run_agent_loop(prompts, context, config, emit, signal, stream_fn)
-    )
+    return _observed(lambda emit: run_agent_loop(prompts, context, config, emit, signal, stream_fn))
 
 
 def agent_loop_continue(
@@ -152,9 +151,7 @@ def agent_loop_continue(
     Source: LL-01; the rest as `agent_loop`.
     """
     _check_tail(context)
-    return _observed(
-        lambda emit: run_agent_loop_continue(context, config, emit, signal, stream_fn)
-    )
+    return _observed(lambda emit: run_agent_loop_continue(context, config, emit, signal, stream_fn))
 
 
 def _observed(
@@ -342,4 +339,4 @@ async def _poll(run: Run, source: GetQueuedMessages | None) -> Sequence[AgentMes
 
 def _has_queued(run: Run) -> bool:
     has = run.config.has_queued_messages
-    return has is not None and has()
+    return has is not None and has() > 0

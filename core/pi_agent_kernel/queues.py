@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Literal
 
 from pi_agent_kernel.messages import AgentMessage
 
-__all__ = ["MessageQueue", "QueueMode"]
+__all__ = ["MessageQueue", "QueueMode", "Queues"]
 
 # No operation takes long enough for queues to get in each other's way.
 _lock = threading.Lock()
@@ -74,3 +75,35 @@ class MessageQueue:
 
     def _batch(self) -> int:
         return len(self._messages) if self._mode == "all" else 1
+
+
+class Queues:
+    """Hold an agent's two queues."""
+
+    __slots__ = ("_drained", "follow_up", "steering")
+
+    def __init__(self, steering_mode: QueueMode, follow_up_mode: QueueMode) -> None:
+        self.steering = MessageQueue(steering_mode)
+        self.follow_up = MessageQueue(follow_up_mode)
+        self._drained = self.steering
+
+    def __len__(self) -> int:
+        return len(self.steering) + len(self.follow_up)
+
+    def peek(self) -> list[AgentMessage]:
+        """Return what would be delivered next: steering if any, else follow-up (QU-05)."""
+        return self.steering.peek() or self.follow_up.peek()
+
+    def drain_steering(self) -> list[AgentMessage]:
+        """Take the next batch of steering messages."""
+        self._drained = self.steering
+        return self.steering.drain()
+
+    def drain_follow_up(self) -> list[AgentMessage]:
+        """Take the next batch of follow-ups."""
+        self._drained = self.follow_up
+        return self.follow_up.drain()
+
+    def put_back(self, messages: Sequence[AgentMessage]) -> None:
+        """Return the batch drained last, which could not be used (A02)."""
+        self._drained.put_back(list(messages))

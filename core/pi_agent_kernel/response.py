@@ -308,9 +308,7 @@ class ResponseBuilder:
     def _pieces_of(self, index: int) -> str:
         start = self._starts[index]
         steps = zip(self._steps[start:], self._block_at[start:], strict=True)
-        return "".join(
-            [step for step, owner in steps if owner == index and isinstance(step, str)]
-        )
+        return "".join([step for step, owner in steps if owner == index and isinstance(step, str)])
 
     def _opened_call(self, index: int) -> ToolCall:
         block = self._steps[self._starts[index]]

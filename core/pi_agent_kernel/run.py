@@ -11,6 +11,7 @@ from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.backend import Backend, current_backend
 from pi_agent_kernel.events import AgentEvent
 from pi_agent_kernel.hooks import AgentContext, TurnContext
+from pi_agent_kernel.invocation import Emit
 from pi_agent_kernel.loop_config import (
     STANDARD_MESSAGES,
     AgentLoopConfig,
@@ -35,11 +36,9 @@ from pi_agent_kernel.request import (
 from pi_agent_kernel.tools import AgentTool, to_tool_declaration
 from pi_agent_kernel.transcript import Replay, declare_tool_changes
 
-__all__ = ["REQUEST_ABORTED", "Emit", "Run"]
+__all__ = ["REQUEST_ABORTED", "Run"]
 
 T = TypeVar("T")
-
-Emit = Callable[[AgentEvent], Awaitable[None] | None]
 
 #: The error text of the message that closes an aborted run (DEVIATIONS 1).
 REQUEST_ABORTED = "Request was aborted"
@@ -105,8 +104,7 @@ class Run:
     def declared(self, pending: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
         """Return pending messages with tool changes declared among them (TR-05 to TR-08)."""
         if any(isinstance(message, SystemMessage) for message in pending) or (
-            self._declared_at != self._replay.version
-            and (self._executable or self._replay.tools)
+            self._declared_at != self._replay.version and (self._executable or self._replay.tools)
         ):
             return declare_tool_changes(self._replay, self._executable, pending)
         return pending

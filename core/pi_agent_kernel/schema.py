@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from pi_agent_kernel.coercion import coerce
 from pi_agent_kernel.errors import ToolArgumentsError, ToolNotFoundError
 from pi_agent_kernel.json_value import thaw
-from pi_agent_kernel.schema_checks import CheckCompiler, UndecidableSchemaError
+from pi_agent_kernel.schema_checks import CheckCompiler, UndecidableSchemaError, json_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -175,28 +175,28 @@ def validate_tool_arguments(tool: CheckedTool, call: CheckedCall) -> dict[str, A
     try:
         compiled = _compile(tool.parameters)
         arguments = thaw(received)
+        if not isinstance(arguments, dict):
+            problem = f"expected object, got {json_type(arguments)}"
+            raise arguments_error(tool.name, arguments, [("root", problem)])
         if compiled.check is not None and compiled.check(arguments):
-            return arguments
-        return _coerced(tool.name, compiled, arguments)
+            return cast("dict[str, Any]", arguments)
+        return _coerced(tool.name, compiled, cast("dict[str, Any]", arguments))
     except RecursionError:
         message = f'Invalid arguments for tool "{tool.name}": they are nested too deeply'
         raise ToolArgumentsError(message) from None
 
 
-def _coerced(name: str, compiled: _CompiledSchema, received: Any) -> dict[str, Any]:
-    arguments: Any = received
-    if isinstance(received, dict):
-        # A malformed schema; the validator says so.
-        with suppress(UndecidableSchemaError, TypeError, ValueError, AttributeError):
-            arguments = thaw(coerce(received, compiled.plain, compiled.is_valid))
-        if compiled.check is not None and compiled.check(arguments):
-            return arguments
+def _coerced(name: str, compiled: _CompiledSchema, received: dict[str, Any]) -> dict[str, Any]:
+    arguments = received
+    # A malformed schema stops coercion; the validator says so.
+    with suppress(UndecidableSchemaError, TypeError, ValueError, AttributeError):
+        arguments = thaw(coerce(received, compiled.plain, compiled.is_valid))
+    if compiled.check is not None and compiled.check(arguments):
+        return arguments
     problems = compiled.validator.errors(arguments)
-    if not problems and not isinstance(arguments, dict):
-        problems = [("root", "expected object")]
     if problems:
-        raise arguments_error(name, cast("object", received), problems)
-    return cast("dict[str, Any]", arguments)
+        raise arguments_error(name, received, problems)
+    return arguments
 
 
 def validate_tool_call(tools: Iterable[_Tool], call: NamedCall) -> dict[str, Any]:

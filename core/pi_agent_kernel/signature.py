@@ -354,18 +354,12 @@ def _first_line(error: BaseException) -> str:
 
 def _add_default(schema: dict[str, Any], default: Any) -> None:
     """Show a default in the schema, if JSON can say it; validation does not insert it."""
-    if type(default) not in (str, int, float, bool, type(None), list, dict, tuple):
-        pydantic_core = sys.modules.get("pydantic_core")
-        if pydantic_core is None:
-            return
-        try:
-            default = pydantic_core.to_jsonable_python(default)
-        except Exception:  # noqa: BLE001 - a default of any type; showing it is a courtesy
-            return
+    pydantic_core = sys.modules.get("pydantic_core")  # loaded where types need it
+    convert = getattr(pydantic_core, "to_jsonable_python", None)
     try:
-        schema["default"] = json.loads(json.dumps(default, allow_nan=False))
-    except (TypeError, ValueError):
-        return
+        schema["default"] = json.loads(json.dumps(default, allow_nan=False, default=convert))
+    except Exception:  # a default of any type; showing it is a courtesy
+        schema.pop("default", None)
 
 
 def without_titles(schema: Any) -> Any:

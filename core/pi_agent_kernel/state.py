@@ -7,8 +7,8 @@ a run. No other code writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, SupportsIndex, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, get_args
 
 import msgspec
 
@@ -32,11 +32,11 @@ from pi_agent_kernel.messages import (
     ThinkingLevel,
 )
 from pi_agent_kernel.request import UNKNOWN_MODEL, Model
+from pi_agent_kernel.state_lists import MessageList, ToolList
 from pi_agent_kernel.tools import AgentTool, to_tool_declaration
 from pi_agent_kernel.transcript import Replay, create_initial_system_message
-from pi_agent_kernel.wire import coerce_message
 
-__all__ = ["FIELDS", "AgentState", "Changes", "Field", "MessageList", "ToolList"]
+__all__ = ["FIELDS", "AgentState", "Changes", "Field"]
 
 #: What one event changed: field, before, after, field, before, after, ...
 Changes = tuple[Any, ...]
@@ -77,125 +77,6 @@ FIELDS: tuple[Field, ...] = (
 )
 
 _LEVELS: tuple[str, ...] = get_args(ThinkingLevel)
-
-
-class _TrackedList(list[Any]):
-    """Be a list that checks what comes in and counts its changes.
-
-    `version` rises with every change, so that what is computed from the list can be kept.
-    """
-
-    __slots__ = ("_log", "appended", "version")
-
-    field = ""
-
-    def __init__(self, items: Iterable[Any], log: EventLog) -> None:
-        super().__init__(self._checked(list(items)))
-        self._log = log
-        self.version = 0
-        #: How many changes since the last other one were appends by the run itself.
-        self.appended = 0
-
-    def _checked(self, items: list[Any]) -> list[Any]:
-        return items
-
-    def _become(self, items: list[Any]) -> None:
-        super().__setitem__(slice(None), self._checked(items))
-        self.version += 1
-        self.appended = 0
-        self._log.note("state", self.field)
-
-    def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
-        items = list(self)
-        result = edit(items)
-        self._become(items)
-        return result
-
-    def append(self, item: Any) -> None:
-        self._edit(lambda items: items.append(item))
-
-    def extend(self, iterable: Iterable[Any]) -> None:
-        self._edit(lambda items: items.extend(iterable))
-
-    def insert(self, index: SupportsIndex, item: Any) -> None:
-        self._edit(lambda items: items.insert(index, item))
-
-    def pop(self, index: SupportsIndex = -1) -> Any:
-        return self._edit(lambda items: items.pop(index))
-
-    def remove(self, value: Any) -> None:
-        self._edit(lambda items: items.remove(value))
-
-    def clear(self) -> None:
-        self._become([])
-
-    def reverse(self) -> None:
-        self._edit(lambda items: items.reverse())
-
-    def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
-        self._edit(lambda items: items.sort(key=key, reverse=reverse))
-
-    def __setitem__(self, index: Any, item: Any) -> None:
-        self._edit(lambda items: items.__setitem__(index, item))
-
-    def __delitem__(self, index: Any) -> None:
-        self._edit(lambda items: items.__delitem__(index))
-
-    def __iadd__(self, iterable: Iterable[Any]) -> Any:
-        self.extend(iterable)
-        return self
-
-    def __imul__(self, count: SupportsIndex) -> Any:
-        self._edit(lambda items: items.__imul__(count))
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (list, (list(self),))
-
-
-class MessageList(_TrackedList):
-    """Be `state.messages`: the transcript, the host's to change between runs."""
-
-    __slots__ = ()
-
-    field = "messages"
-
-    def _checked(self, items: list[Any]) -> list[Any]:
-        return [coerce_message(item) for item in items]
-
-    def append(self, item: Any) -> None:
-        """Append one message; a dict of the wire form is taken too."""
-        list.append(self, coerce_message(item))
-        self.version += 1
-        self.appended = 0
-        self._log.note("state", self.field)
-
-    def append_by_run(self, message: AgentMessage) -> None:
-        """Append what a run produced; the host does not call this (ST-06)."""
-        list.append(self, message)
-        self.version += 1
-        self.appended += 1
-
-
-class ToolList(_TrackedList):
-    """Be `state.tools`: what can be executed, each name once (DEVIATIONS 5)."""
-
-    __slots__ = ()
-
-    field = "tools"
-
-    def _checked(self, items: list[Any]) -> list[Any]:
-        names: set[str] = set()
-        for item in items:
-            if not isinstance(item, AgentTool):
-                raise TypeError(
-                    f"A tool is an AgentTool, not {type(item).__name__}: put @tool on a "
-                    "function, or use AgentTool(...)."
-                )
-            if item.name in names:
-                raise ValueError(f"Two tools are named {item.name!r}; a name may be used once.")
-            names.add(item.name)
-        return items
 
 
 class AgentState:
@@ -468,18 +349,22 @@ class AgentState:
         self._error_message = None
 
 
+# Which method writes what an event changes.
 _WRITERS: dict[type[Any], Callable[[AgentState, Any], Changes | None]] = {
-    MessageStart: AgentState._on_message_start,
-    MessageUpdate: AgentState._on_message_update,
-    MessageEnd: AgentState._on_message_end,
-    ToolExecutionStart: AgentState._on_tool_start,
-    ToolExecutionEnd: AgentState._on_tool_end,
-    TurnStart: AgentState._on_turn_start,
-    TurnEnd: AgentState._on_turn_end,
-    AgentStart: AgentState._on_agent_start,
-    AgentEnd: AgentState._on_agent_end,
-    AgentIdle: AgentState._on_idle,
-}  # pyright: ignore[reportPrivateUsage]
+    kind: vars(AgentState)[name]
+    for kind, name in (
+        (MessageStart, "_on_message_start"),
+        (MessageUpdate, "_on_message_update"),
+        (MessageEnd, "_on_message_end"),
+        (ToolExecutionStart, "_on_tool_start"),
+        (ToolExecutionEnd, "_on_tool_end"),
+        (TurnStart, "_on_turn_start"),
+        (TurnEnd, "_on_turn_end"),
+        (AgentStart, "_on_agent_start"),
+        (AgentEnd, "_on_agent_end"),
+        (AgentIdle, "_on_idle"),
+    )
+}
 
 
 def _read_only(name: str, remedy: str) -> NoReturn:

@@ -38,9 +38,7 @@ class EventStream(Generic[E, R]):
     to the consumer and from `result()` (MD-09, D11, D12).
     """
 
-    def __init__(
-        self, is_complete: Callable[[E], bool], extract_result: Callable[[E], R]
-    ) -> None:
+    def __init__(self, is_complete: Callable[[E], bool], extract_result: Callable[[E], R]) -> None:
         self._is_complete = is_complete
         self._extract_result = extract_result
         self._queue: deque[E] = deque()

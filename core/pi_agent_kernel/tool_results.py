@@ -286,8 +286,10 @@ def json_text(value: object) -> str:
 
 
 def _as_json(value: object, depth: int) -> Any:
-    if value is None or isinstance(value, (bool, str)):
-        return value if type(value) in (bool, str, type(None)) else _unwrap_subclass(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -305,10 +307,6 @@ def _as_json(value: object, depth: int) -> Any:
     if isinstance(data, (bytes, bytearray)):
         return _size_note(bytes(data))
     return _as_json(data, depth + 1)
-
-
-def _unwrap_subclass(value: object) -> Any:
-    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _key(name: object) -> str:

@@ -292,9 +292,7 @@ def resolve_transcript_tools(
         )
     if support == "changes":
         return ResolvedTools(request_tools=(), folded_system_messages=0)
-    folded = max(
-        1 if get_initial_system_message(messages) else 0, _last_non_additive(system) + 1
-    )
+    folded = max(1 if get_initial_system_message(messages) else 0, _last_non_additive(system) + 1)
     return ResolvedTools(
         request_tools=tuple(get_current_tools(system[:folded])), folded_system_messages=folded
     )

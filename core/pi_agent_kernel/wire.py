@@ -316,9 +316,7 @@ def _read_nested(
     return _read_struct(cast("Mapping[str, Any]", item), allowed[tag], path, strict=strict)
 
 
-def _read_custom(
-    data: Mapping[str, Any], role: str, path: str, *, strict: bool
-) -> CustomMessage:
+def _read_custom(data: Mapping[str, Any], role: str, path: str, *, strict: bool) -> CustomMessage:
     rest = {key: item for key, item in data.items() if key not in ("role", "timestamp")}
     timestamp = data.get("timestamp")
     if not isinstance(timestamp, int) and (strict or timestamp is not None):

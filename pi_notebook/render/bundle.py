@@ -94,7 +94,7 @@ def run_json(run: RunSnapshot) -> dict[str, Any]:
 
 def _tool_json(tool: ToolRun) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "name": clean(tool.name),
+        "name": bound(tool.name, LONGEST_LINE),
         "arguments": _json_arguments(thaw(tool.arguments)),
         "status": tool.state,
         "result": bound(tool.result),
@@ -113,7 +113,9 @@ def _json_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
             return arguments
     except (TypeError, ValueError):
         pass
-    return {clean(name): bound(_as_text(value)) for name, value in arguments.items()}
+    return {
+        bound(name, LONGEST_LINE): bound(_as_text(value)) for name, value in arguments.items()
+    }
 
 
 def _as_text(value: object) -> str:

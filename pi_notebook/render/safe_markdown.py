@@ -21,7 +21,7 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!(?:https?://|mailto:)[^\s<>`]*>)")
 _IMAGE = re.compile(r"!\[")
 _TARGET = re.compile(
     r"\]\((?!\s*<?(?:https?://|mailto:))"  # neither a known scheme
-    r"(?=\s*$|[^)\n]*[:&\\])",  # nor a plain relative path
+    r"(?=\s*$|\s*<?/|[^)\n]*[:&\\])",  # nor a plain relative path
     re.MULTILINE,
 )
 _REFERENCE = re.compile(r"\](?=:(?!\s*<?(?:https?://|mailto:)))")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pi_agent_kernel.errors import ToolArgumentsError, ToolNotFoundError
 from pi_agent_kernel.json_value import freeze
-from pi_agent_kernel.schema import is_valid, validate_tool_arguments, validate_tool_call
+from pi_agent_kernel.schema import validate_tool_arguments, validate_tool_call
 
 CASES = json.loads(
     (Path(__file__).parents[1] / "conformance" / "coercion-cases.json").read_text("utf-8")
@@ -84,6 +84,11 @@ def test_the_coercion_table_is_complete():
         ({"type": "string"}, -1.5e-5, "-0.000015"),
         ({"type": "string"}, 5.0, "5"),
         ({"type": "null"}, "NULL", None),
+        ({"type": "null"}, 0, None),
+        ({"type": ["number", "null"]}, True, 1),
+        ({"type": ["null", "integer"]}, False, None),
+        ({"anyOf": [{"type": ["integer", "null"]}, {"type": "array"}]}, "5", ["5"]),
+        ({"anyOf": [{"type": ["integer", "null"]}, {"type": "boolean"}]}, "5", 5),
         ({"type": ["integer", "null"]}, "4.0", 4),
         ({"type": ["integer", "boolean"]}, "true", True),
         ({"type": ["string", "integer"]}, True, "true"),
@@ -134,6 +139,7 @@ def test_values_are_converted_as_in_the_reference(schema, value, wanted):
         ({"type": "number"}, float("nan")),
         ({"type": "integer"}, "9" * 5000),
         ({"type": "boolean"}, "1.0"),
+        ({"type": "null"}, 5),
         ({"type": ["integer", "null"]}, "3.5"),
         ({"type": ["boolean", "null"]}, "1"),
         ({"type": ["array", "null"]}, "a"),
@@ -328,27 +334,6 @@ def test_recursive_schemas_end():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "matches"),
-    [
-        ("(", "anything", True),
-        ("^a$", "a\n", False),
-        ("^(?<n>a)[$]$", "a$", True),
-        (r"^\d$", "٣", False),
-        (r"^(a+)+$", "a" * 60 + "!", None),
-        (r"^(a|a)*$", "a" * 60 + "!", None),
-        (r"a*a*a*a*b", "a" * 5000, None),
-        (r"^(\w+\s?)*$", "word " * 40 + "!", None),
-    ],
-)
-def test_patterns_from_outside_are_harmless(pattern, text, matches):
-    """A pattern that does not compile is absent; one that could explode ends soon anyway."""
-    schema = {"type": "string", "pattern": pattern}
-    valid = is_valid(one(schema), {"x": text})
-
-    assert matches is None or matches is valid
-
-
-@pytest.mark.parametrize(
     "schema",
     [{"type": 5}, {"enum": 5}, {"anyOf": 5}, {"minimum": "a"}, 5],
 )
@@ -368,34 +353,6 @@ def test_older_drafts_are_read_by_their_rules():
     assert refused(seven | items, {"x": [1, 2]}).paths == ("x.1",)
     assert validated(four | above, {"x": 4}) == {"x": 4}
     assert refused(four | above, {"x": 3}).paths == ("x",)
-
-
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("date-time", "2024-02-29T23:59:60.5+01:00", "2024-02-29 10:00:00Z"),
-        ("time", "10:00:00Z", "25:00:00Z"),
-        ("duration", "P1DT2H", "P"),
-        ("email", "a.b@example.com", "a@b@c"),
-        ("hostname", "a-b.example", "-a.example"),
-        ("ipv4", "127.0.0.1", "127.0.0.256"),
-        ("ipv6", "::1", "::g"),
-        ("uri", "https://e.com/a?b#c", "e.com/a b"),
-        ("uri-reference", "../a", "a b"),
-        ("url", "https://e.com", "mailto:a@e.com"),
-        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
-        ("json-pointer", "/a~1b", "a"),
-        ("regex", "^a+$", "("),
-        ("of-my-own", "anything", None),
-    ],
-)
-def test_formats_are_checked(name, good, bad):
-    """The formats of draft 2020-12 are assertions; unknown ones accept everything."""
-    schema = one({"type": "string", "format": name})
-
-    assert {"x": good} == validated(schema, {"x": good})
-    if bad is not None:
-        assert refused(schema, {"x": bad}).paths == ("x",)
 
 
 def test_deep_arguments_are_an_error():
@@ -482,3 +439,27 @@ def test_more_schemas_than_the_cache_holds_are_checked_right():
     for number in range(1200):
         schema = one({"const": number})
         assert {"x": number} == validated(schema, {"x": number})
+
+
+def test_schemas_only_the_validator_understands_are_coerced_too():
+    """Conversion and refusal work the same where the closures cannot decide."""
+    schema = one({"properties": {"a": {"type": "integer"}}, "unevaluatedProperties": False})
+
+    assert validated(schema, {"x": {"a": "1"}}) == {"x": {"a": 1}}
+    assert validated(one({"anyOf": [schema, {"type": "integer"}]}), {"x": "5"}) == {"x": 5}
+    assert refused(schema, {"x": {"a": "z"}}).paths == ("x.a",)
+
+
+def test_null_at_a_dangling_reference_is_reported():
+    """An optional null is dropped only where the schema is known to refuse it."""
+    schema = one({"$ref": "#/nope"}, required=False)
+
+    assert refused(schema, {"x": None}).paths == ("x",)
+    found = one({"$ref": "#/$defs/n"}, required=False) | {"$defs": {"n": {"type": "integer"}}}
+    assert validated(found, {"x": None}) == {}
+    assert validated(one({"type": "integer"}, required=False), {"x": None}) == {}
+
+
+def test_arguments_are_an_object_even_if_the_schema_is_not():
+    """A schema that accepts a list does not make a list the arguments."""
+    assert refused({}, [1]).paths == ("root",)

@@ -303,6 +303,27 @@ def test_bound_methods_partials_and_objects():
     assert properties(tool(lambda a: a, name="any")) == {"a": {}}
 
 
+def test_odd_defaults_and_docstrings_are_harmless():
+    """A default without JSON form is left out; a docstring of no style is the description."""
+
+    @tool
+    def function(  # noqa: PLR0917
+        a: Path = Path("/a"),
+        b: list[Path] = [Path("/b")],  # noqa: B006
+        c: float = float("inf"),
+        d: Annotated[Any, object] = NOT_JSON,
+        e: Literal[Colour.RED] = Colour.RED,
+        f: dict[str, Path] | None = None,
+    ) -> None: ...
+
+    function.__wrapped__.__doc__ = "First line\ngoes on."
+    function = tool(function.__wrapped__)
+    assert function.description == "First line\ngoes on."
+    shown = {name: schema.get("default") for name, schema in properties(function).items()}
+    assert shown == {"a": "/a", "b": ["/b"], "c": None, "d": None, "e": "red", "f": None}
+    assert "default" not in properties(function)["c"]
+
+
 def method(self, a: int): ...
 def variadic(*args: int): ...
 def generator(a: int):

@@ -247,6 +247,17 @@ def test_a_dict_of_result_fields_is_that_result():
     assert convert_tool_result({"content": []}).details == {}
 
 
+def test_a_dict_that_only_looks_like_a_result_is_text():
+    """What cannot be the result it describes is shown, not refused."""
+    blocks = [{"type": "image", "data": "eA==", "mime_type": "image/png"}]
+
+    assert convert_tool_result({"content": blocks}).content == (
+        ImageContent(data="eA==", mime_type="image/png"),
+    )
+    assert "bad usage" in text({"content": blocks, "usage": "bad usage"})
+    assert text([1.5, {"a": 2.5, "b": {1}}]) == '[1.5, {"a": 2.5, "b": [1]}]'
+
+
 def test_a_result_is_itself():
     """A result is returned unchanged; content that is missing stays missing (TL-15)."""
     result = AgentToolResult(details={"x": 1})

@@ -20,7 +20,7 @@ from pi_agent_kernel.conformance.script import Json, ScenarioError, snake_case
 from pi_agent_kernel.conformance.stage import NO_VALUE, Stage
 from pi_agent_kernel.conformance.trace import messages_trace, plain, roles
 from pi_agent_kernel.errors import AgentBusyError, NothingToContinueError
-from pi_agent_kernel.execution import ToolCallOutcome, run_tool_call
+from pi_agent_kernel.tool_call import ToolCallOutcome, run_tool_call
 from pi_agent_kernel.hooks import AgentContext
 from pi_agent_kernel.messages import AgentMessage, ToolCall
 

@@ -27,7 +27,7 @@ from pi_agent_kernel.conformance.trace import (
     roles,
 )
 from pi_agent_kernel.events import AgentEvent
-from pi_agent_kernel.execution import ToolCallOutcome, run_tool_call
+from pi_agent_kernel.tool_call import ToolCallOutcome, run_tool_call
 from pi_agent_kernel.hooks import AgentContext
 from pi_agent_kernel.loop import (
     AgentLoopConfig,

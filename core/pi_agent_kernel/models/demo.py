@@ -39,6 +39,7 @@ from pi_agent_kernel.models.demo_arguments import (
     EXPRESSION,
     find_arguments,
     parameters_of,
+    steps_of,
     takes_expression,
     words_of,
 )
@@ -72,7 +73,6 @@ DEMO_MODEL = Model(
 
 _TOKENS_PER_SECOND = 250.0
 _MAX_QUOTE = 400  # characters of one result
-_STEPS = re.compile(r"[,;.]?\s+(?:and\s+)?then\s+|;\s+|\n+", re.IGNORECASE)
 
 
 def demo_stream_fn(*, paced: bool = True) -> StreamFn:
@@ -115,7 +115,7 @@ def demo_reply(messages: Sequence[Message]) -> AssistantMessage:
     results = [message for message in since if isinstance(message, ToolResultMessage)]
     done = sum(1 for message in since if isinstance(message, AssistantMessage) and results)
     tools = get_current_tools(messages)
-    steps = [step for step in _STEPS.split(text) if step.strip()]
+    steps = steps_of(text)
 
     if not results or (done < len(steps) and not results[-1].is_error):
         for step in steps[done:]:

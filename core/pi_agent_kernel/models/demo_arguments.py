@@ -28,7 +28,14 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from pi_agent_kernel.messages import Tool
 
-__all__ = ["EXPRESSION", "find_arguments", "parameters_of", "takes_expression", "words_of"]
+__all__ = [
+    "EXPRESSION",
+    "find_arguments",
+    "parameters_of",
+    "steps_of",
+    "takes_expression",
+    "words_of",
+]
 
 Schema = Mapping[str, Any]
 
@@ -54,6 +61,8 @@ _NUMBER_WORDS = {
     "eleven": 11,
     "twelve": 12,
 }
+_MAX_PROMPT = 20_000  # characters that are looked at
+_BETWEEN_STEPS = re.compile(r"[,;.]?\s+(?:and\s+)?then\s+|;\s+", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”|`([^`]*)`|(?<!\w)\'([^\']*)\'(?!\w)')
 _CAPITALISED = re.compile(r"\b[A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*")
@@ -67,6 +76,19 @@ def parameters_of(tool: Tool) -> dict[str, Schema]:
     """Return the schema of each parameter, references and unions with null resolved."""
     fields: Mapping[str, Any] = tool.parameters.get("properties") or {}
     return {name: _resolved(field, tool.parameters) for name, field in fields.items()}
+
+
+def steps_of(prompt: str) -> list[str]:
+    """Split a prompt at "then" and ";" outside quotes."""
+    prompt = prompt[:_MAX_PROMPT]
+    quoted = [match.span() for match in _QUOTED.finditer(prompt)]
+    steps: list[str] = []
+    start = 0
+    for match in _BETWEEN_STEPS.finditer(prompt):
+        if not any(begin < match.start() < end for begin, end in quoted):
+            steps.append(prompt[start : match.start()])
+            start = match.end()
+    return [step for step in (*steps, prompt[start:]) if step.strip()]
 
 
 def takes_expression(parameter: str) -> bool:
@@ -263,22 +285,27 @@ class _Search:
 def _resolved(field: Any, root: Any) -> Schema:
     """Follow a reference, take the first choice that is not null."""
     for _ in range(8):
-        reference = field.get("$ref")
+        schema = _mapping(field)
+        reference = schema.get("$ref")
+        choices = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
         if isinstance(reference, str) and reference.startswith("#/"):
-            target: Any = root
+            field = root
             for part in reference[2:].split("/"):
-                target = target.get(part, {})
-            field = target
-            continue
-        choices: list[Any] = field.get("anyOf") or field.get("oneOf") or field.get("allOf")
-        if not choices:
+                field = _mapping(field).get(part)
+        elif choices:
+            field = next((one for one in choices if _mapping(one).get("type") != "null"), None)
+        else:
             break
-        field = next((one for one in choices if one.get("type") != "null"), dict[str, Any]())
+    field = _mapping(field)
     kind = field.get("type")
     if isinstance(kind, list):
         named = [name for name in cast("list[str]", kind) if name != "null"]
         return {**field, "type": named[0] if named else "null"}
     return field
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _read(text: str, field: Schema) -> tuple[bool, Any]:

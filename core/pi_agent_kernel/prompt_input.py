@@ -1,0 +1,47 @@
+"""What a prompt may be: text with images, a message, or several (LP-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    ImageContent,
+    TextContent,
+    UserMessage,
+    text_of,
+)
+from pi_agent_kernel.wire import coerce_message
+
+__all__ = ["PromptInput", "as_messages", "summary_of"]
+
+PromptInput = str | AgentMessage | Sequence[AgentMessage]
+
+
+def as_messages(given: object, images: Sequence[ImageContent] | None) -> list[AgentMessage]:
+    """Return the messages that a prompt stands for.
+
+    Raises:
+        TypeError: It is none of what a prompt may be, or an image is no `ImageContent`.
+    """
+    for image in images or ():
+        if not isinstance(image, ImageContent):
+            raise TypeError(
+                f"An image is an ImageContent(data=<base64>, mime_type=...), not "
+                f"{type(image).__name__}."
+            )
+    if isinstance(given, str):
+        return [UserMessage(content=(TextContent(text=given), *(images or ())))]
+    if images:
+        raise TypeError("Images go with a text; with messages, put them into the message.")
+    if isinstance(given, (list, tuple)):
+        return [coerce_message(message) for message in cast("Sequence[Any]", given)]
+    return [coerce_message(given)]
+
+
+def summary_of(messages: Sequence[AgentMessage], limit: int = 80) -> str:
+    """Return the last of some messages in a few words, for the log."""
+    last = messages[-1]
+    text = text_of(last.content) if isinstance(last, UserMessage) else f"a {last.role} message"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,85 @@
+"""Who gets which event: listeners in the order they were registered (EV-04, EV-07)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from inspect import isawaitable
+from typing import Any
+
+from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.events import AGENT_EVENTS, ALL_EVENTS, AgentEvent
+
+__all__ = ["Listener", "Subscriptions"]
+
+Listener = Callable[[Any, AbortSignal], object]
+_Subscription = tuple[Listener, frozenset[type[Any]]]
+
+
+class Subscriptions:
+    """Hold the listeners of one agent and deliver events to them."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        # Replaced as a whole, so that a change counts from the next event (DEVIATIONS 12).
+        self._all: tuple[_Subscription, ...] = ()
+
+    def add(
+        self, listener: Listener, events: Iterable[type[Any] | str] | None
+    ) -> Callable[[], None]:
+        """Register a listener, or replace the filter of one that is registered.
+
+        Returns:
+            A function that takes it off again.
+        """
+        if not callable(listener):
+            raise TypeError(
+                "A listener is a function of the event and the abort signal, not "
+                f"{type(listener).__name__}."
+            )
+        wanted = dict(self._all)
+        wanted[listener] = _classes(events)
+        self._all = tuple(wanted.items())
+
+        def unsubscribe() -> None:
+            self._all = tuple(one for one in self._all if one[0] != listener)
+
+        return unsubscribe
+
+    def deliver(self, event: AgentEvent, signal: AbortSignal) -> Awaitable[None] | None:
+        """Call each listener that wants the event; what it returns has to be awaited."""
+        kind = type(event)
+        listeners = self._all
+        for index, (listener, kinds) in enumerate(listeners):
+            if kind in kinds:
+                waiting = listener(event, signal)
+                if waiting is not None and isawaitable(waiting):
+                    return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
+        return None
+
+
+async def _deliver_rest(
+    waiting: Awaitable[Any],
+    rest: Sequence[_Subscription],
+    event: AgentEvent,
+    signal: AbortSignal,
+) -> None:
+    await waiting
+    for listener, kinds in rest:
+        if type(event) in kinds:
+            answer = listener(event, signal)
+            if isawaitable(answer):
+                await answer
+
+
+def _classes(events: Iterable[type[Any] | str] | None) -> frozenset[type[Any]]:
+    if events is None:
+        return AGENT_EVENTS
+    by_name = {kind.type: kind for kind in ALL_EVENTS}
+    classes: set[type[Any]] = set()
+    for wanted in [events] if isinstance(events, (str, type)) else events:
+        kind = by_name.get(wanted) if isinstance(wanted, str) else wanted
+        if kind not in ALL_EVENTS:
+            raise ValueError(f"There is no event {wanted!r}; the events are {sorted(by_name)}.")
+        classes.add(kind)
+    return frozenset(classes)
