@@ -171,7 +171,9 @@ class NotebookAgent(Agent):
         shown.raise_for_status()
 
     @contextlib.contextmanager
-    def _begin_shown(self, request: CellRequest | None) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
+    def _begin_shown(
+        self, request: CellRequest | None
+    ) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
         run = self._foreground = ForegroundRun(self.abort)

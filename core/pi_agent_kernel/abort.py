@@ -116,7 +116,7 @@ class AbortController:
         Args:
             reason: Kept as the signal's `reason`.
         """
-        self.signal._abort(reason)  # pyright: ignore[reportPrivateUsage]
+        self.signal._abort(reason)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def run_soon(callback: Callable[[], object]) -> Callable[[], None]:
@@ -129,19 +129,10 @@ def run_soon(callback: Callable[[], object]) -> Callable[[], None]:
         A function, callable from any thread and from signal handlers, that has the loop run the
         callback and wakes it if it sleeps. Once the loop is gone it does nothing.
     """
-    import anyio.lowlevel
+    # Here and not at the top: the agent needs this module, a plain import of it needs no loop.
+    from pi_agent_kernel.backend import current_backend
 
-    loop = anyio.lowlevel.current_token().native_token
-    post = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-
-    def soon() -> None:
-        try:
-            post(callback)
-        except RuntimeError:
-            # The loop has ended, and with it whatever was to be woken.
-            return
-
-    return soon
+    return current_backend().soon(callback)
 
 
 def _call(callback: Callable[[], object]) -> None:

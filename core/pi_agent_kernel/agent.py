@@ -172,7 +172,7 @@ class Agent:
         self.transport: Transport = transport
         self.max_retry_delay_ms = max_retry_delay_ms
         self.identity = identity
-        self.tool_execution = tool_execution
+        self.tool_execution: hooks.ToolExecutionMode = tool_execution
         self.abort_grace = abort_grace
         self.run_sync = run_sync
         self.on_payload = on_payload
@@ -268,7 +268,8 @@ class Agent:
             raise AgentBusyError("prompt")
         messages = as_messages(input, images)
         if not messages:
-            return await self.continue_()
+            await self.continue_()
+            return
         self.log.note("prompt", summary_of(messages))
         await self._run(messages)
 
@@ -293,13 +294,15 @@ class Agent:
             raise NothingToContinueError
         if not isinstance(messages[-1], AssistantMessage):
             self.log.note("continue_")
-            return await self._run(None)
+            await self._run(None)
+            return
         if not self.has_queued_messages():
             raise NothingToContinueError("assistant")
         self.log.note("continue_")
         if steering := self._queues.drain_steering():
-            return await self._run(steering, skip_first_poll=True)
-        return await self._run(self._queues.drain_follow_up())
+            await self._run(steering, skip_first_poll=True)
+        else:
+            await self._run(self._queues.drain_follow_up())
 
     def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Run like `prompt`, blocking; in a script, a thread, or a thread with a running loop.
@@ -494,8 +497,7 @@ class Agent:
         """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
         if self._active is not active:
             raise RuntimeError(f"{event.type} was emitted outside an active run.")
-        kind = type(event)
-        if kind is MessageUpdate:
+        if isinstance(event, MessageUpdate):
             self.log.append_update(event, self._state.streaming)
             self._state.apply(event)
         else:

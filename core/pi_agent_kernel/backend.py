@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -19,18 +19,23 @@ import anyio.lowlevel
 
 __all__ = ["Backend", "Expiry", "Job", "Jobs", "current_backend"]
 
-Work = Callable[[], Awaitable[None]]
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Expiry(Protocol):
     """**Protocol:** a `with` block whose awaits can be cut off; the block then just ends."""
 
-    #: Whether the block was cut off.
-    expired: bool
+    @property
+    def expired(self) -> bool:
+        """Whether the block was cut off."""
+        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool: ...
 
     def expire(self) -> None:
@@ -71,7 +76,10 @@ class Jobs(Protocol):
 
     async def __aenter__(self) -> Self: ...
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None: ...
 
     def start(self, work: Work) -> Job:
@@ -152,7 +160,7 @@ class _AsyncioBackend:
         self._loop.call_later(seconds, callback)
 
     def detach(self, work: Work) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(work())  # pyright: ignore[reportArgumentType]
+        task = self._loop.create_task(work())
         # The loop keeps only a weak reference to a task.
         _detached.add(task)
         task.add_done_callback(_detached.discard)
@@ -168,7 +176,7 @@ class _AsyncioBackend:
 
 
 class _AsyncioExpiry:
-    __slots__ = ("_due", "_held", "_loop", "_task", "_timer", "expired")
+    __slots__ = ("_due", "_expired", "_held", "_loop", "_task", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -176,21 +184,27 @@ class _AsyncioExpiry:
         self._timer: asyncio.TimerHandle | None = None
         self._held = False
         self._due = False
-        self.expired = False
+        self._expired = False
+
+    @property
+    def expired(self) -> bool:
+        return self._expired
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         task, self._task = self._task, None
         if self._timer is not None:
             self._timer.cancel()
-        if not self.expired:
+        if not self._expired or task is None:
             return False
-        assert task is not None
         task.uncancel()
         return kind is not None and issubclass(kind, asyncio.CancelledError)
 
@@ -213,9 +227,9 @@ class _AsyncioExpiry:
         return self._due
 
     def _cancel(self) -> None:
-        assert self._task is not None
-        self.expired = True
-        self._task.cancel()
+        if self._task is not None:
+            self._expired = True
+            self._task.cancel()
 
 
 class _AsyncioJob:
@@ -261,7 +275,7 @@ class _AsyncioJobs:
             await asyncio.wait(self._tasks, timeout=0.25)
 
     def start(self, work: Work) -> _AsyncioJob:
-        task: asyncio.Task[None] = self._loop.create_task(work())  # pyright: ignore[reportArgumentType]
+        task = self._loop.create_task(work())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return _AsyncioJob(task)
@@ -351,7 +365,12 @@ class _AnyioExpiry:
         self._open = True
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         self._open = False
         return bool(self._scope.__exit__(kind, error, trace))
 
@@ -380,14 +399,14 @@ class _AnyioExpiry:
 
 
 class _AnyioJob:
-    __slots__ = ("_scope", "done")
+    __slots__ = ("done", "scope")
 
     def __init__(self) -> None:
-        self._scope = anyio.CancelScope()
+        self.scope = anyio.CancelScope()
         self.done = False
 
     def cancel(self) -> None:
-        self._scope.cancel()
+        self.scope.cancel()
 
 
 class _AnyioJobs:
@@ -403,7 +422,12 @@ class _AnyioJobs:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for job in self._jobs:
             job.cancel()
         await self._group.__aexit__(None, None, None)
@@ -425,7 +449,7 @@ class _AnyioJobs:
     async def _run(self, job: _AnyioJob, work: Work) -> None:
         # The shield keeps a cancelled caller from tearing the run apart: it aborts instead.
         try:
-            with anyio.CancelScope(shield=True), job._scope:  # pyright: ignore[reportPrivateUsage]
+            with anyio.CancelScope(shield=True), job.scope:
                 await work()
         except Exception as error:  # noqa: BLE001 - handed to whoever joins
             self.error = self.error or error

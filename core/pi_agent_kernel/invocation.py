@@ -4,10 +4,11 @@
 | --- | --- | --- | --- |
 | async, takes no signal | on the loop | cancelled at once | cancelled |
 | async, takes the signal | on the loop | has `abort_grace` seconds, then cancelled | cancelled |
-| plain | in a worker thread, or where `run_sync` puts it | abandoned after the same rule | abandoned |
+| plain | in a worker thread, or by `run_sync` | abandoned after the same rule | abandoned |
 | plain, with `executor=` | there | abandoned after the same rule | abandoned |
 
-An abandoned function may go on; what it returns or reports is discarded (DEVIATIONS 14).
+An executor other than a `ThreadPoolExecutor` gets the bare function and its arguments, so that
+it may live in other processes. An abandoned function may go on; what it returns or reports is discarded (DEVIATIONS 14).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +32,12 @@ from pi_agent_kernel.backend import Backend, Jobs
 from pi_agent_kernel.events import AgentEvent, ToolExecutionUpdate
 from pi_agent_kernel.json_value import freeze
 from pi_agent_kernel.messages import ToolCall
-from pi_agent_kernel.tools import AgentTool, AgentToolResult, convert_tool_result
+from pi_agent_kernel.tools import (
+    AgentTool,
+    AgentToolResult,
+    FunctionTool,
+    convert_tool_result,
+)
 
 __all__ = ["Emit", "Ending", "Progress", "RunSync", "call_tool"]
 
@@ -143,7 +150,8 @@ class Progress:
             self._error = self._error or error
             return
         if isawaitable(waiting):
-            assert self._jobs is not None, "on_update of run_tool_call must be a plain function"
+            if self._jobs is None:
+                raise TypeError("on_update of run_tool_call is a plain function, not an async one.")
             self._waiting += 1
             self._jobs.start(partial(self._wait, waiting))
 
@@ -211,10 +219,10 @@ async def call_tool(
 
 
 async def _execute(
-    tool: AgentTool, execute: Callable[[], Any], backend: Backend, run_sync: RunSync | None
+    tool: AgentTool, execute: partial[Any], backend: Backend, run_sync: RunSync | None
 ) -> object:
     if tool.executor is not None:
-        value = await _in_executor(tool.executor, execute, backend)
+        value = await _ended(_submit(tool, tool.executor, execute), backend)
     elif tool.is_async:
         value = execute()
     elif tool.thread is True or tool.timeout is not None:
@@ -237,10 +245,36 @@ async def _in_thread(call: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=known[1])
 
 
-async def _in_executor(executor: Executor, call: Callable[[], T], backend: Backend) -> T:
-    future: Future[T] = executor.submit(call)
+def _submit(tool: AgentTool, executor: Executor, execute: partial[Any]) -> Future[Any]:
+    if isinstance(executor, ThreadPoolExecutor):
+        return executor.submit(copy_context().run, execute)
+    # Elsewhere nothing of the run can be reached: just the function and its arguments go there.
+    tool_call_id, args, _signal, _report = execute.args
+    if not isinstance(tool, FunctionTool):
+        return executor.submit(tool.execute, tool_call_id, args, None, _ignore)
+    if tool.takes_signal:
+        raise TypeError(
+            f"Tool {tool.name} takes a ToolContext, which cannot be sent to a "
+            f"{type(executor).__name__}: leave it out, or use a ThreadPoolExecutor."
+        )
+    function_tool = cast("FunctionTool[..., Any]", tool)
+    return executor.submit(_call_function, function_tool, *function_tool.bind(args))
+
+
+def _ignore(_report: object) -> None:
+    """Take a progress report that has no way back."""
+
+
+def _call_function(
+    tool: FunctionTool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return tool.__wrapped__(*args, **kwargs)
+
+
+async def _ended(future: Future[T], backend: Backend) -> T:
     ended = anyio.Event()
-    future.add_done_callback(lambda _future, wake=backend.soon(ended.set): wake())
+    wake = backend.soon(ended.set)
+    future.add_done_callback(lambda _future: wake())
     try:
         await ended.wait()
     except BaseException:

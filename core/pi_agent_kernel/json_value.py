@@ -8,7 +8,7 @@ deep, private copy back.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 __all__ = ["EMPTY", "FrozenDict", "FrozenList", "freeze", "thaw"]
 
@@ -71,18 +71,14 @@ def freeze(value: Any) -> Any:
     Returns:
         The frozen value; a value that is already frozen is returned itself, in O(1).
     """
-    kind = type(value)
-    if kind is str or kind is FrozenDict or kind is FrozenList:
-        return value
+    if isinstance(value, (str, FrozenDict, FrozenList)):
+        return cast("Any", value)
     if isinstance(value, dict):
-        items: dict[str, Any] = value
-        if not items:
-            return EMPTY
-        return FrozenDict({key: freeze(item) for key, item in items.items()})
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        entries: list[Any] | tuple[Any, ...] = value
-        return FrozenList([freeze(item) for item in entries])
-    return value
+        items = cast("dict[str, Any]", value)
+        return FrozenDict({key: freeze(item) for key, item in items.items()}) if items else EMPTY
+    if isinstance(value, (list, tuple)) and not hasattr(cast("object", value), "_fields"):
+        return FrozenList([freeze(item) for item in cast("list[Any]", value)])
+    return cast("Any", value)
 
 
 def thaw(value: Any) -> Any:
@@ -94,13 +90,8 @@ def thaw(value: Any) -> Any:
     Returns:
         The copy.
     """
-    kind = type(value)
-    if kind is str or kind is int:
-        return value
     if isinstance(value, dict):
-        items: dict[str, Any] = value
-        return {key: thaw(item) for key, item in items.items()}
+        return {key: thaw(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, (list, tuple)):
-        entries: list[Any] | tuple[Any, ...] = value
-        return [thaw(item) for item in entries]
+        return [thaw(item) for item in cast("list[Any]", value)]
     return value

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -112,11 +112,10 @@ class EventLog:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[LogRecord]:
-        first: MessageUpdate | None = None
+        first: Any = None
         offset = 0
         for seq, entry in enumerate(list(self._entries), self._dropped + 1):
             if isinstance(entry, float):
-                assert first is not None
                 offset += 1
                 yield _update(seq, entry, _later(first, offset), _later(first, offset - 1))
             elif len(entry) == 4:
@@ -183,8 +182,8 @@ def _later(first: MessageUpdate, offset: int) -> MessageUpdate:
         return first
     step = first.assistant_message_event
     origin = step.origin
-    assert not isinstance(origin, AssistantMessage)
-    return MessageUpdate(assistant_message_event=origin.event_at(step.at + offset))
+    record = cast("ResponseRecord", origin)
+    return MessageUpdate(assistant_message_event=record.event_at(step.at + offset))
 
 
 def _update(seq: int, now: float, event: MessageUpdate, before: Any) -> LogRecord:

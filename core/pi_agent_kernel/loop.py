@@ -52,7 +52,7 @@ __all__ = ["agent_loop", "agent_loop_continue", "run_agent_loop", "run_agent_loo
 # ----------------------------------------------------------------------------- entry points
 
 
-async def run_agent_loop(
+async def run_agent_loop(  # noqa: PLR0917 - api.md fixes the order
     prompts: Sequence[AgentMessage],
     context: AgentContext,
     config: AgentLoopConfig,

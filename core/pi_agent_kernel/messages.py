@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -50,6 +50,12 @@ ThinkingLevel = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max
 STANDARD_ROLES = frozenset({"system", "user", "assistant", "toolResult"})
 
 _set = msgspec.structs.force_setattr
+
+
+def _tuple_in(message: msgspec.Struct, name: str) -> None:
+    value: Any = getattr(message, name)
+    if type(value) is list:
+        _set(message, name, tuple(cast("list[Any]", value)))
 
 
 def now_ms() -> int:
@@ -188,14 +194,11 @@ class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
     extra: FrozenDict | None = None
 
     def __post_init__(self) -> None:
-        if type(self.content) is list:
-            _set(self, "content", tuple(self.content))
+        _tuple_in(self, "content")
         if self.sections is not None:
             _set(self, "sections", freeze(self.sections))
-        if type(self.tools_added) is list:
-            _set(self, "tools_added", tuple(self.tools_added))
-        if type(self.tools_removed) is list:
-            _set(self, "tools_removed", tuple(self.tools_removed))
+        _tuple_in(self, "tools_added")
+        _tuple_in(self, "tools_removed")
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,8 +211,7 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
     extra: FrozenDict | None = None
 
     def __post_init__(self) -> None:
-        if type(self.content) is list:
-            _set(self, "content", tuple(self.content))
+        _tuple_in(self, "content")
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,8 +239,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
     extra: FrozenDict | None = None
 
     def __post_init__(self) -> None:
-        if type(self.content) is list:
-            _set(self, "content", tuple(self.content))
+        _tuple_in(self, "content")
         if self.diagnostics is not None:
             _set(self, "diagnostics", freeze(self.diagnostics))
         if self.deferred is not None:
@@ -276,8 +277,7 @@ class ToolResultMessage(msgspec.Struct, frozen=True, kw_only=True):
     extra: FrozenDict | None = None
 
     def __post_init__(self) -> None:
-        if type(self.content) is list:
-            _set(self, "content", tuple(self.content))
+        _tuple_in(self, "content")
         if self.details is not None:
             _set(self, "details", freeze(self.details))
         if self.nested_calls is not None:

@@ -61,8 +61,10 @@ async def request_response(run: Run) -> AssistantMessage | None:
         final = _unfinished(run, last)
     final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
     if run.config.after_model_response is not None:
-        answer = await run.ask(run.config.after_model_response(final, run.signal))
-        final = final if answer is None else answer
+        answer: AssistantMessage | None = await run.ask(
+            run.config.after_model_response(final, run.signal)
+        )
+        final = answer or final
     run.append(final)
     if last is None:
         await run.send(MessageStart(message=final))
@@ -135,7 +137,7 @@ async def _stream(
         with watch.expiry as expiry:
             stream = await watch.open(request)
             async for event in stream:
-                kind = type(event)
+                kind = cast("type[Any]", type(event))
                 if kind is StreamDone or kind is StreamError:
                     final = event.message
                     break
@@ -157,13 +159,20 @@ async def _stream(
                 if watch.at_once and signal is not None and signal.aborted:
                     break
             else:
-                if isinstance(stream, EventStream) and stream.settled:
-                    final = await cast("EventStream[Any, AssistantMessage]", stream).result()
+                final = await _result_of(stream)
     finally:
         watch.end()
         if isasyncgen(stream):
             await stream.aclose()
     return last, final
+
+
+async def _result_of(stream: object) -> AssistantMessage | None:
+    """Return the result of a stream that ended with one but without a final event."""
+    if not isinstance(stream, EventStream):
+        return None
+    ended = cast("EventStream[Any, AssistantMessage]", stream)
+    return await ended.result() if ended.settled else None
 
 
 def _unfinished(run: Run, last: StreamEvent | None) -> AssistantMessage:

@@ -19,25 +19,27 @@ __all__ = ["PromptInput", "as_messages", "summary_of"]
 PromptInput = str | AgentMessage | Sequence[AgentMessage]
 
 
-def as_messages(given: object, images: Sequence[ImageContent] | None) -> list[AgentMessage]:
+def as_messages(given: object, images: Sequence[object] | None) -> list[AgentMessage]:
     """Return the messages that a prompt stands for.
 
     Raises:
         TypeError: It is none of what a prompt may be, or an image is no `ImageContent`.
     """
-    for image in images or ():
-        if not isinstance(image, ImageContent):
-            raise TypeError(
-                f"An image is an ImageContent(data=<base64>, mime_type=...), not "
-                f"{type(image).__name__}."
-            )
     if isinstance(given, str):
-        return [UserMessage(content=(TextContent(text=given), *(images or ())))]
+        return [UserMessage(content=(TextContent(text=given), *map(_image, images or ())))]
     if images:
         raise TypeError("Images go with a text; with messages, put them into the message.")
     if isinstance(given, (list, tuple)):
         return [coerce_message(message) for message in cast("Sequence[Any]", given)]
     return [coerce_message(given)]
+
+
+def _image(given: object) -> ImageContent:
+    if isinstance(given, ImageContent):
+        return given
+    raise TypeError(
+        f"An image is an ImageContent(data=<base64>, mime_type=...), not {type(given).__name__}."
+    )
 
 
 def summary_of(messages: Sequence[AgentMessage], limit: int = 80) -> str:

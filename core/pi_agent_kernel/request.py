@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -110,7 +110,7 @@ class Prefix(Sequence[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
-        return list(self) == list(other)
+        return list(self) == list(cast("Sequence[Any]", other))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 

@@ -313,7 +313,7 @@ class ResponseBuilder:
     def _opened_call(self, index: int) -> ToolCall:
         block = self._steps[self._starts[index]]
         if not isinstance(block, ToolCall):
-            raise ValueError(f"Block {index} of this response is not a tool call.")
+            raise TypeError(f"Block {index} of this response is not a tool call.")
         return block
 
 

@@ -358,7 +358,7 @@ def _add_default(schema: dict[str, Any], default: Any) -> None:
     convert = getattr(pydantic_core, "to_jsonable_python", None)
     try:
         schema["default"] = json.loads(json.dumps(default, allow_nan=False, default=convert))
-    except Exception:  # a default of any type; showing it is a courtesy
+    except Exception:  # noqa: BLE001 - a default of any type; showing it is a courtesy
         schema.pop("default", None)
 
 

@@ -118,7 +118,7 @@ class AgentState:
             declared = [to_tool_declaration(tool) for tool in self._tools]
             head = create_initial_system_message(system_prompt, declared)
             if head is not None:
-                list.insert(self._messages, 0, head)
+                self._messages.lead_with(head)
         self._model = _model(model or UNKNOWN_MODEL)
         self._thinking_level: ThinkingLevel = _level(thinking_level)
         self._is_streaming = False

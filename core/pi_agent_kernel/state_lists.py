@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 from pi_agent_kernel.log import EventLog
-from pi_agent_kernel.messages import AgentMessage
+from pi_agent_kernel.messages import AgentMessage, SystemMessage
 from pi_agent_kernel.tools import AgentTool
 from pi_agent_kernel.wire import coerce_message
 
@@ -22,6 +22,8 @@ class _TrackedList(list[Any]):
     __slots__ = ("_log", "appended", "version")
 
     field = ""
+    version: int
+    appended: int
 
     def __init__(self, items: Iterable[Any], log: EventLog) -> None:
         super().__init__(self._checked(list(items)))
@@ -99,14 +101,18 @@ class MessageList(_TrackedList):
 
     def append(self, item: Any) -> None:
         """Append one message; a dict of the wire form is taken too."""
-        list.append(self, coerce_message(item))
+        super(_TrackedList, self).append(coerce_message(item))
         self.version += 1
         self.appended = 0
         self._log.note("state", self.field)
 
+    def lead_with(self, head: SystemMessage) -> None:
+        """Put the head of a new agent's transcript in front (CO-04)."""
+        super(_TrackedList, self).insert(0, head)
+
     def append_by_run(self, message: AgentMessage) -> None:
         """Append what a run produced; the host does not call this (ST-06)."""
-        list.append(self, message)
+        super(_TrackedList, self).append(message)
         self.version += 1
         self.appended += 1
 

@@ -362,19 +362,15 @@ async def _wait(settings: ToolSettings, answer: Awaitable[Any]) -> Any:
 
 
 def failed_call(call: ToolCall, text: str, duration_ms: int | None = None) -> ToolCallOutcome:
+    """Make the outcome of a call that failed, with the text that the model reads."""
     result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
     return ToolCallOutcome(tool_call=call, result=result, is_error=True, duration_ms=duration_ms)
 
 
 def _frozen(result: AgentToolResult) -> AgentToolResult:
     """Detach a result from what the tool may still hold, before anyone sees it."""
-    if type(result.details) in (dict, list) or type(result.content) is list:
-        content = result.content
-        return msgspec.structs.replace(
-            result,
-            details=freeze(result.details),
-            content=None if content is None else tuple(content),
-        )
+    if type(result.details) in (dict, list):
+        return msgspec.structs.replace(result, details=freeze(result.details))
     return result
 
 

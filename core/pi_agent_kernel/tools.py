@@ -61,6 +61,7 @@ class FunctionTool(AgentTool, Generic[P, R]):
             if hasattr(function, attribute):
                 self._set(attribute, getattr(function, attribute))
         self._set("__wrapped__", function)
+        self._set("_signature", signature)
         self._set("_context", signature.context)
         self._set("takes_signal", signature.context is not None)
 
@@ -70,6 +71,21 @@ class FunctionTool(AgentTool, Generic[P, R]):
         if context is not None and context not in kwargs:
             kwargs[context] = ToolContext()
         return self.__wrapped__(*args, **kwargs)
+
+    def bind(self, params: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Turn validated arguments into those of the function; its context is left out.
+
+        Raises:
+            ToolArgumentsError: A value does not fit the function's own types.
+        """
+        signature: FunctionSignature = self.__dict__["_signature"]
+        args, kwargs = signature.bind(self.name, dict(params))
+        return tuple(args), kwargs
+
+    def __reduce__(self) -> str:
+        # Like a function: by the name under which its module holds it, so that it can be sent
+        # to another process although it hides the function of that name.
+        return str(vars(self)["__qualname__"])
 
 
 def _execute(function: Callable[..., Any], signature: FunctionSignature, name: str) -> Execute:

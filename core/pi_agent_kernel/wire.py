@@ -159,14 +159,10 @@ def _write(value: Any, path: str) -> Any:
     if isinstance(value, msgspec.Struct):
         return _write_struct(value, path)
     if isinstance(value, CustomMessage):
-        fields_of = {key: _write(item, _at(path, key)) for key, item in value.fields.items()}
-        return {"role": value.role, **fields_of, "timestamp": value.timestamp}
+        own_fields = _write_mapping(value.fields, path)
+        return {"role": value.role, **own_fields, "timestamp": value.timestamp}
     if isinstance(value, Mapping):
-        mapping = cast("Mapping[Any, Any]", value)
-        for key in mapping:
-            if not isinstance(key, str):
-                raise TypeError(f"{path or 'value'}: a JSON key is text, not {key!r}.")
-        return {key: _write(item, _at(path, key)) for key, item in mapping.items()}
+        return _write_mapping(cast("Mapping[Any, Any]", value), path)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         items = cast("Sequence[Any]", value)
         return [_write(item, f"{path}[{index}]") for index, item in enumerate(items)]
@@ -182,6 +178,15 @@ def _write(value: Any, path: str) -> Any:
     )
 
 
+def _write_mapping(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, item in mapping.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{path or 'value'}: a JSON key is text, not {key!r}.")
+        out[key] = _write(item, _at(path, key))
+    return out
+
+
 def _write_struct(value: msgspec.Struct, path: str) -> dict[str, Any]:
     kind = type(value)
     out: dict[str, Any] = {}
@@ -192,8 +197,9 @@ def _write_struct(value: msgspec.Struct, path: str) -> dict[str, Any]:
         item = getattr(value, name)
         if item is not None:
             out[wire] = _write(item, _at(path, wire))
-    for key, item in (getattr(value, "extra", None) or {}).items():
-        out[key] = _write(item, _at(path, key))
+    extra: FrozenDict | None = getattr(value, "extra", None)
+    if extra:
+        out.update(_write_mapping(extra, path))
     return out
 
 
@@ -220,7 +226,9 @@ def _camel(name: str) -> str:
 
 def _read(data: Any, kind: type[Any] | None, path: str, *, strict: bool = True) -> Any:
     if not isinstance(data, Mapping):
-        raise ValueError(f"{path or 'value'}: expected an object, got {_short(data)}")
+        raise ValueError(  # noqa: TRY004 - bad data, as every other finding of this reader
+            f"{path or 'value'}: expected an object, got {_short(data)}"
+        )
     known = cast("Mapping[str, Any]", data)
     if kind is None:
         role, block = known.get("role"), known.get("type")
@@ -317,13 +325,15 @@ def _read_nested(
 
 
 def _read_custom(data: Mapping[str, Any], role: str, path: str, *, strict: bool) -> CustomMessage:
-    rest = {key: item for key, item in data.items() if key not in ("role", "timestamp")}
+    rest: dict[str, Any] = {
+        key: thaw(item) for key, item in data.items() if key not in ("role", "timestamp")
+    }
     timestamp = data.get("timestamp")
     if not isinstance(timestamp, int) and (strict or timestamp is not None):
         raise ValueError(
             f"{_at(path, 'timestamp')}: expected whole milliseconds, got {_short(timestamp)}"
         )
-    return CustomMessage(**{**thaw(rest), "role": role, "timestamp": timestamp})
+    return CustomMessage(role=role, timestamp=timestamp, **rest)
 
 
 @cache

@@ -113,9 +113,7 @@ def _json_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
             return arguments
     except (TypeError, ValueError):
         pass
-    return {
-        bound(name, LONGEST_LINE): bound(_as_text(value)) for name, value in arguments.items()
-    }
+    return {bound(name, LONGEST_LINE): bound(_as_text(value)) for name, value in arguments.items()}
 
 
 def _as_text(value: object) -> str:

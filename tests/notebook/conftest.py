@@ -114,7 +114,9 @@ class Kernel:
             content = message["content"]
             if message["msg_type"] == "status" and content["execution_state"] == "idle":
                 ended = time.monotonic()
-                return Outcome(messages, size, self._reply(request), ended - (interrupted_at or began))
+                return Outcome(
+                    messages, size, self._reply(request), ended - (interrupted_at or began)
+                )
         raise TimeoutError(code)
 
     def _reply(self, request: str) -> dict[str, Any]:
@@ -168,12 +170,6 @@ class Outcome:
         return self.reply["ename"] if self.reply["status"] == "error" else None
 
 
-def shows_text(message: dict[str, Any]) -> bool:
-    """Tell that part of an answer has reached the front end."""
-    kinds = ("display_data", "update_display_data")
-    return message["msg_type"] in kinds and bool(message["content"]["data"]["text/plain"])
-
-
 @pytest.fixture
 def start_kernel() -> Iterator[Callable[..., Kernel]]:
     kernels: list[Kernel] = []
@@ -185,6 +181,12 @@ def start_kernel() -> Iterator[Callable[..., Kernel]]:
     yield start
     for kernel in kernels:
         kernel.close()
+
+
+@pytest.fixture
+def scripted_models() -> str:
+    """A cell that registers models which say or call what a test wants."""
+    return SCRIPTED_MODELS
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ register_model("elsewhere", calls("elsewhere"))
 @pytest.mark.parametrize("prefix", ["", "%%time\n"], ids=["awaited", "nested"])
 @pytest.mark.parametrize("tool", ["blocks", "waits", "elsewhere"])
 def test_interrupt_reaches_a_running_tool(kernel, tool, prefix):
-    """Plain, async and threaded tools are interrupted, awaited or nested, and all calls answered."""
+    """Plain, async and threaded tools are interrupted, and every call is answered."""
     assert kernel.run("import pi_agent_kernel").error is None
     assert kernel.run(TOOLS).error is None
     for _ in range(5):

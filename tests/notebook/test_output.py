@@ -1,5 +1,7 @@
 """What one run sends and saves: notebook.md 5, workloads B2 and B3."""
 
+from itertools import pairwise
+
 import pytest
 
 pytestmark = pytest.mark.kernel
@@ -57,20 +59,18 @@ def test_live_text_grows(kernel):
     kinds = ("display_data", "update_display_data")
     texts = [m["content"]["data"]["text/plain"] for m in outcome.messages if m["msg_type"] in kinds]
     assert len(texts) > 2
-    assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
+    assert all(after.startswith(before) for before, after in pairwise(texts))
 
 
 @pytest.mark.parametrize("way", ["no input", "variable"])
-def test_headless_run_is_one_deterministic_display(start_kernel, way):
+def test_headless_run_is_one_deterministic_display(start_kernel, scripted_models, way):
     """Headless: exactly one message of output, equal bytes each time, volatile things beside it."""
-    from tests.notebook.conftest import SCRIPTED_MODELS
-
     environment = {"PI_NOTEBOOK_HEADLESS": "1"} if way == "variable" else {}
     bundles = []
     for _ in range(2):
         kernel = start_kernel(**environment)
         assert kernel.run("%load_ext pi_notebook").error is None
-        assert kernel.run(SCRIPTED_MODELS).error is None
+        assert kernel.run(scripted_models).error is None
         outcome = kernel.run("%%agent\nwhat can you do?", stdin=way == "variable")
         assert [m["msg_type"] for m in outcome.messages] == [
             "status",
@@ -96,13 +96,13 @@ def test_somebody_who_can_answer_sees_a_live_run(start_kernel):
 
 def test_failed_run_is_shown_and_fails_the_cell(kernel):
     """An error of the model is in the output, and the notebook stops."""
-    setup = '''
+    setup = """
 async def broken(model, context, options):
     response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
     yield response.start()
     yield response.error("401: the key is\\nnot valid")
 register_model("broken", broken)
-'''
+"""
     assert kernel.run(setup).error is None
     outcome = kernel.run("%%agent --model broken\ngo")
     assert outcome.error == "AgentFailed"

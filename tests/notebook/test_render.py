@@ -24,13 +24,13 @@ from pi_notebook.snapshot import (
     ToolRun,
 )
 
-TAGS = frozenset(
-    "a b blockquote br code details div em h1 h2 h3 h4 h5 h6 hr i img li ol p pre s span strong "
-    "style summary table tbody td th thead tr ul".split()
-)
-ATTRIBUTES = frozenset(
-    "alt aria-label aria-live class dir href open rel role scope src start style target title".split()
-)
+TAGS = """
+    a b blockquote br code details div em h1 h2 h3 h4 h5 h6 hr i img li ol p pre s span strong
+    style summary table tbody td th thead tr ul
+"""
+ATTRIBUTES = """
+    alt aria-label aria-live class dir href open rel role scope src start style target title
+"""
 
 
 def run_of(*parts, status="ok", **fields):
@@ -58,9 +58,9 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        assert tag in TAGS, tag
+        assert tag in TAGS.split(), tag
         for name, value in attrs:
-            assert name in ATTRIBUTES, name
+            assert name in ATTRIBUTES.split(), name
             if name == "href":
                 assert value.startswith(self.targets), value
             if name == "src":
@@ -95,7 +95,7 @@ HOSTILE = [
     "<javascript:alert(1)> <https://e.example/?a=<b>>",
     "```html\n<script>alert(1)</script>",
     "~~~\nnever closed\n<img src=x>",
-    "```\" onmouseover=alert(1)\ncode\n```",
+    '```" onmouseover=alert(1)\ncode\n```',
     "| a | ` |\n|---|---|\n| <img src=x> | ` |",
     "`<b>` and ``<i> ` `` and ` <u>",
     "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;http://e.example\x1b\\link \x9b31m",
@@ -240,9 +240,20 @@ def test_bundle_has_four_views_of_one_run():
         "text": "It is **42**.",
         "toolCalls": [
             {"name": "add", "arguments": {"a": 2, "b": 40}, "status": "ok", "result": "42"},
-            {"name": "div", "arguments": {"a": 1}, "status": "error", "result": "ZeroDivisionError"},
+            {
+                "name": "div",
+                "arguments": {"a": 1},
+                "status": "error",
+                "result": "ZeroDivisionError",
+            },
         ],
-        "usage": {"input": 1200, "output": 34, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 1234},
+        "usage": {
+            "input": 1200,
+            "output": 34,
+            "cacheRead": 0,
+            "cacheWrite": 0,
+            "totalTokens": 1234,
+        },
         "stopReason": "stop",
     }
     assert "17" not in bundle["text/html"].split("</style>")[1]
@@ -250,7 +261,12 @@ def test_bundle_has_four_views_of_one_run():
 
 def test_json_keeps_arguments_that_a_notebook_can_hold():
     """Odd numbers, surrogates and huge values become text; others stay what they are."""
-    arguments = [{"a": [1, None, {"b": "ü"}]}, {"x": float("nan")}, {"x": "\ud800"}, {"x": "y" * 30_000}]
+    arguments = [
+        {"a": [1, None, {"b": "ü"}]},
+        {"x": float("nan")},
+        {"x": "\ud800"},
+        {"x": "y" * 30_000},
+    ]
     run = run_of(*(ToolRun("t", value, "ok") for value in arguments))
     kept, *texts = (call["arguments"] for call in run_json(run)["toolCalls"])
     assert kept == arguments[0]

@@ -25,7 +25,8 @@ from pi_agent_kernel import (
     tool,
 )
 from pi_agent_kernel.events import ALL_EVENTS
-from pi_notebook.snapshot import Image, Note, Progress, RunReducer, Text, Thinking, Tokens, ToolRun
+
+from pi_notebook.snapshot import Image, Note, Progress, RunReducer, Text, Tokens, ToolRun
 
 
 def reduced(*events, agent="main"):
@@ -74,7 +75,9 @@ def test_tool_call_goes_through_its_states():
     reducer = reduced(*said(TextContent(text="Let me see."), call))
     seen = [reducer.snapshot().tool_runs[0].state]
     name = {"tool_call_id": "c1", "tool_name": "add"}
-    partial = AgentToolResult(content=[TextContent(text="half")], details={"progress": {"done": 1, "total": 2}})
+    partial = AgentToolResult(
+        content=[TextContent(text="half")], details={"progress": {"done": 1, "total": 2}}
+    )
     reducer.apply(ToolExecutionStart(**name, args={"a": 1}))
     seen.append(reducer.snapshot().tool_runs[0].state)
     reducer.apply(ToolExecutionUpdate(**name, args={"a": 1}, partial_result=partial))
@@ -100,7 +103,9 @@ def test_ids_may_repeat_in_a_later_turn():
             reducer.apply(event)
         name = {"tool_call_id": "call_0", "tool_name": "f"}
         reducer.apply(ToolExecutionStart(**name, args={}))
-        reducer.apply(ToolExecutionEnd(**name, result=AgentToolResult(content=result), is_error=False))
+        reducer.apply(
+            ToolExecutionEnd(**name, result=AgentToolResult(content=result), is_error=False)
+        )
     assert [tool.result for tool in reducer.snapshot().tool_runs] == ["first", "second"]
 
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.agent import Agent
+from pi_agent_kernel import (
+    AbortSignal,
+    Agent,
+    AgentBusyError,
+    AgentContext,
+    AgentMessage,
+    NothingToContinueError,
+    ToolCall,
+    ToolCallOutcome,
+    run_tool_call,
+)
 from pi_agent_kernel.conformance.hooks import scripted_hook
 from pi_agent_kernel.conformance.inputs import (
     call_message,
@@ -19,10 +28,6 @@ from pi_agent_kernel.conformance.listeners import ListenerFunction
 from pi_agent_kernel.conformance.script import Json, ScenarioError, snake_case
 from pi_agent_kernel.conformance.stage import NO_VALUE, Stage
 from pi_agent_kernel.conformance.trace import messages_trace, plain, roles
-from pi_agent_kernel.errors import AgentBusyError, NothingToContinueError
-from pi_agent_kernel.tool_call import ToolCallOutcome, run_tool_call
-from pi_agent_kernel.hooks import AgentContext
-from pi_agent_kernel.messages import AgentMessage, ToolCall
 
 __all__ = ["ABORT_GRACE", "AgentHost", "describe_error"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from pi_agent_kernel import set_default_stream_fn
 from pi_agent_kernel.conformance.agent_host import AgentHost
 from pi_agent_kernel.conformance.hooks import scripted_hooks
 from pi_agent_kernel.conformance.inputs import messages_from, model_named
@@ -15,7 +16,6 @@ from pi_agent_kernel.conformance.provider import scripted_stream_fn
 from pi_agent_kernel.conformance.script import Json, ScenarioError, snake_case
 from pi_agent_kernel.conformance.stage import Callee, Stage
 from pi_agent_kernel.conformance.steps import run_steps
-from pi_agent_kernel.request import set_default_stream_fn
 
 __all__ = ["play_agent"]
 

@@ -8,6 +8,7 @@ from typing import cast
 
 import anyio
 
+from pi_agent_kernel import StreamFn, get_default_stream_fn, set_default_stream_fn
 from pi_agent_kernel.conformance.agent_kind import play_agent
 from pi_agent_kernel.conformance.function_cases import play_functions
 from pi_agent_kernel.conformance.loop_kind import play_loop, play_tool_call
@@ -16,7 +17,6 @@ from pi_agent_kernel.conformance.stage import Stage
 from pi_agent_kernel.conformance.tools import scripted_tools
 from pi_agent_kernel.conformance.trace import joined_surrogates
 from pi_agent_kernel.conformance.virtual_time import BackendName, run_in_virtual_time
-from pi_agent_kernel.request import StreamFn, get_default_stream_fn, set_default_stream_fn
 
 __all__ = ["TIME_LIMIT", "execute"]
 

@@ -11,24 +11,30 @@ from typing import Any, cast
 
 import anyio
 
-from pi_agent_kernel import transcript
+from pi_agent_kernel import (
+    AgentMessage,
+    AgentTool,
+    EventStream,
+    Message,
+    StreamingJsonParser,
+    SystemMessage,
+    Tool,
+    ToolCall,
+    ToolCallArgumentsStream,
+    TranscriptContext,
+    from_json,
+    merge_client_identity,
+    parse_streaming_json,
+    parse_tool_call_arguments,
+    to_tool_declaration,
+    transcript,
+    validate_tool_arguments,
+    validate_tool_call,
+)
 from pi_agent_kernel.conformance.script import Json, ScenarioError, is_array, is_object, snake_case
 from pi_agent_kernel.conformance.stage import Stage
 from pi_agent_kernel.conformance.trace import plain
-from pi_agent_kernel.json_stream import (
-    UNDEFINED,
-    ParsedArguments,
-    StreamingJsonParser,
-    ToolCallArgumentsStream,
-    parse_streaming_json,
-    parse_tool_call_arguments,
-)
-from pi_agent_kernel.messages import AgentMessage, Message, SystemMessage, Tool, ToolCall
-from pi_agent_kernel.request import TranscriptContext, merge_client_identity
-from pi_agent_kernel.schema import validate_tool_arguments, validate_tool_call
-from pi_agent_kernel.streams import EventStream
-from pi_agent_kernel.tools import AgentTool, to_tool_declaration
-from pi_agent_kernel.wire import from_json
+from pi_agent_kernel.json_stream import UNDEFINED, ParsedArguments
 
 __all__ = ["play_functions"]
 
@@ -53,6 +59,8 @@ async def play_functions(stage: Stage) -> Json:
         try:
             value = _FUNCTIONS[name](*case.get("args", ()))
             entry["value"] = _shown(await value if isawaitable(value) else value)
+        except ScenarioError:
+            raise
         except Exception as error:  # noqa: BLE001 - a call that fails is a result
             entry["throws"] = {"message": str(error)}
         results.append(entry)

@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel import (
+    AbortSignal,
+    AfterToolCallContext,
+    AfterToolCallResult,
+    AgentContext,
+    AgentMessage,
+    AgentRequestUpdate,
+    AgentTurnUpdate,
+    BeforeToolCallContext,
+    BeforeToolCallResult,
+    PrepareRequestContext,
+    TurnContext,
+    TurnDecision,
+)
 from pi_agent_kernel.conformance.inputs import (
     apply_operations,
     default_filter,
@@ -20,19 +33,6 @@ from pi_agent_kernel.conformance.script import Json, RuleSet, ScenarioError, sna
 from pi_agent_kernel.conformance.stage import NO_VALUE, Callee, Stage
 from pi_agent_kernel.conformance.steps import run_steps
 from pi_agent_kernel.conformance.trace import aborted_state, plain, result_trace, roles
-from pi_agent_kernel.hooks import (
-    AfterToolCallContext,
-    AfterToolCallResult,
-    AgentContext,
-    AgentRequestUpdate,
-    AgentTurnUpdate,
-    BeforeToolCallContext,
-    BeforeToolCallResult,
-    PrepareRequestContext,
-    TurnContext,
-    TurnDecision,
-)
-from pi_agent_kernel.messages import AgentMessage
 
 __all__ = ["HookFunction", "scripted_hook", "scripted_hooks"]
 

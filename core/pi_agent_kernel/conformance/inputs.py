@@ -9,36 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from pi_agent_kernel.conformance.script import Json, ScenarioError, is_array, snake_case
-from pi_agent_kernel.events import (
+from pi_agent_kernel import (
+    AgentMessage,
+    AgentToolResult,
+    AssistantMessage,
     AssistantMessageEvent,
+    ImageContent,
+    Model,
     StreamDone,
     StreamError,
     StreamStart,
+    TextContent,
     TextDelta,
     TextEnd,
     TextStart,
     ThinkingDelta,
     ThinkingEnd,
     ThinkingStart,
+    ToolCall,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-)
-from pi_agent_kernel.messages import (
-    STANDARD_ROLES,
-    AgentMessage,
-    AssistantMessage,
-    ImageContent,
-    TextContent,
-    ToolCall,
     Usage,
     UserMessage,
-    now_ms,
+    from_json,
 )
-from pi_agent_kernel.request import Model
-from pi_agent_kernel.tools import AgentToolResult
-from pi_agent_kernel.wire import from_json
+from pi_agent_kernel.conformance.script import Json, ScenarioError, is_array, snake_case
+from pi_agent_kernel.messages import STANDARD_ROLES, now_ms
 
 __all__ = [
     "apply_operations",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel import AbortSignal, AgentEvent
 from pi_agent_kernel.conformance.script import Json, RuleSet
 from pi_agent_kernel.conformance.stage import Callee, Stage
 from pi_agent_kernel.conformance.steps import run_steps
 from pi_agent_kernel.conformance.trace import event_facts
-from pi_agent_kernel.events import AgentEvent
 
 __all__ = ["ListenerFunction", "closer", "recorder", "scripted_listener"]
 

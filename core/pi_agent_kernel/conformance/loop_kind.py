@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from pi_agent_kernel.abort import AbortController, AbortSignal
+from pi_agent_kernel import (
+    AbortController,
+    AbortSignal,
+    AgentContext,
+    AgentEvent,
+    AgentLoopConfig,
+    AgentMessage,
+    AgentTool,
+    AgentToolResult,
+    ToolCall,
+    ToolCallOutcome,
+    agent_loop,
+    agent_loop_continue,
+    run_agent_loop,
+    run_agent_loop_continue,
+    run_tool_call,
+)
 from pi_agent_kernel.conformance.agent_host import ABORT_GRACE, describe_error
 from pi_agent_kernel.conformance.hooks import HookFunction, scripted_hooks
 from pi_agent_kernel.conformance.inputs import (
@@ -26,18 +42,6 @@ from pi_agent_kernel.conformance.trace import (
     result_trace,
     roles,
 )
-from pi_agent_kernel.events import AgentEvent
-from pi_agent_kernel.tool_call import ToolCallOutcome, run_tool_call
-from pi_agent_kernel.hooks import AgentContext
-from pi_agent_kernel.loop import (
-    AgentLoopConfig,
-    agent_loop,
-    agent_loop_continue,
-    run_agent_loop,
-    run_agent_loop_continue,
-)
-from pi_agent_kernel.messages import AgentMessage, ToolCall
-from pi_agent_kernel.tools import AgentTool, AgentToolResult
 
 __all__ = ["play_loop", "play_tool_call"]
 

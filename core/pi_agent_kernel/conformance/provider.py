@@ -13,25 +13,29 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from pi_agent_kernel import (
+    AssistantMessage,
+    AssistantMessageEventStream,
+    Model,
+    ResponseBuilder,
+    StreamDone,
+    StreamError,
+    StreamFn,
+    StreamOptions,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    TranscriptContext,
+    Usage,
+    UserMessage,
+    get_current_tools,
+)
 from pi_agent_kernel.conformance.inputs import assistant_message, stream_event_from
 from pi_agent_kernel.conformance.script import Json, ScriptedError, chunks, compact_json
 from pi_agent_kernel.conformance.stage import Callee, Stage
 from pi_agent_kernel.conformance.steps import run_steps
 from pi_agent_kernel.conformance.trace import aborted_state, messages_trace, plain
-from pi_agent_kernel.events import StreamDone, StreamError
-from pi_agent_kernel.messages import (
-    AssistantMessage,
-    TextContent,
-    ThinkingContent,
-    ToolCall,
-    Usage,
-    UserMessage,
-    text_of,
-)
-from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
-from pi_agent_kernel.response import ResponseBuilder
-from pi_agent_kernel.streams import AssistantMessageEventStream
-from pi_agent_kernel.transcript import get_current_tools
+from pi_agent_kernel.messages import text_of
 
 __all__ = ["scripted_stream_fn"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from pi_agent_kernel.json_value import thaw
+from pi_agent_kernel import thaw
 
 __all__ = [
     "Json",

@@ -12,13 +12,16 @@ import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 
-from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel import (
+    AbortSignal,
+    AgentEvent,
+    AgentTool,
+    ToolCall,
+    ToolCallOutcome,
+    ToolExecutionEnd,
+)
 from pi_agent_kernel.conformance.script import Json, RuleSet, ScenarioError
 from pi_agent_kernel.conformance.trace import TraceLog, event_facts
-from pi_agent_kernel.events import AgentEvent, ToolExecutionEnd
-from pi_agent_kernel.execution import ToolCallOutcome
-from pi_agent_kernel.messages import ToolCall
-from pi_agent_kernel.tools import AgentTool
 
 __all__ = ["NO_VALUE", "SETTLE_SECONDS", "Callee", "Host", "NoValue", "Stage"]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel import AbortSignal, AgentTool, AgentToolResult
 from pi_agent_kernel.conformance.inputs import tool_result_from
 from pi_agent_kernel.conformance.script import Json, RuleSet, ScriptedError, snake_case
 from pi_agent_kernel.conformance.stage import NO_VALUE, Callee, Stage
 from pi_agent_kernel.conformance.steps import run_steps
 from pi_agent_kernel.conformance.trace import aborted_state, plain
-from pi_agent_kernel.tools import AgentTool, AgentToolResult
 
 __all__ = ["scripted_tools"]
 

@@ -10,34 +10,32 @@ from typing import Any, cast
 
 import msgspec
 
-from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.conformance.script import Json, is_array, is_object
-from pi_agent_kernel.events import (
+from pi_agent_kernel import (
+    AbortSignal,
     AgentEnd,
     AgentEvent,
+    AgentMessage,
+    AgentToolResult,
+    AssistantMessage,
     MessageEnd,
     MessageStart,
     MessageUpdate,
     StreamDone,
     StreamError,
+    TextContent,
     TextEnd,
     ThinkingEnd,
     ToolCallEnd,
+    ToolCallOutcome,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
-    TurnEnd,
-)
-from pi_agent_kernel.execution import ToolCallOutcome
-from pi_agent_kernel.messages import (
-    ZERO_USAGE,
-    AgentMessage,
-    AssistantMessage,
-    TextContent,
     ToolResultMessage,
+    TurnEnd,
+    to_json,
 )
-from pi_agent_kernel.tools import AgentToolResult
-from pi_agent_kernel.wire import to_json
+from pi_agent_kernel.conformance.script import Json, is_array, is_object
+from pi_agent_kernel.messages import ZERO_USAGE
 
 __all__ = [
     "TraceLog",

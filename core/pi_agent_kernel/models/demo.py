@@ -36,7 +36,7 @@ from pi_agent_kernel.messages import (
     text_of,
 )
 from pi_agent_kernel.models.demo_arguments import (
-    EXPRESSION,
+    expression_in,
     find_arguments,
     parameters_of,
     steps_of,
@@ -160,7 +160,7 @@ def _overlap(step: str, tool: Tool) -> int:
         for value in field.get("enum", ())
         if str(value).lower() in step.lower()
     )
-    if EXPRESSION.search(step) and any(map(takes_expression, schema)):
+    if any(map(takes_expression, schema)) and expression_in(step):
         score += 3
     return score
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.messages import Tool
 
 __all__ = [
-    "EXPRESSION",
+    "expression_in",
     "find_arguments",
     "parameters_of",
     "steps_of",
@@ -39,8 +39,8 @@ __all__ = [
 
 Schema = Mapping[str, Any]
 
-#: Two numbers with an operator between, and what continues it.
-EXPRESSION = re.compile(r"[(\d][\d\s().]*(?:(?:\*\*|//|[-+*/%^])\s*[\d\s().]*\d[\d\s().]*)+")
+# Two numbers with an operator between, and what continues it.
+_EXPRESSION = re.compile(r"[(\d][\d\s().]*(?:(?:\*\*|//|[-+*/%^])\s*[\d\s().]*\d[\d\s().]*)+")
 
 _STOP_WORD = re.compile(
     "a|an|and|are|as|at|be|by|call|can|could|do|does|for|from|get|give|given|has|have|how|i|if|in"
@@ -62,9 +62,10 @@ _NUMBER_WORDS = {
     "twelve": 12,
 }
 _MAX_PROMPT = 20_000  # characters that are looked at
+_MAX_EXPRESSION = 500
 _BETWEEN_STEPS = re.compile(r"[,;.]?\s+(?:and\s+)?then\s+|;\s+", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w])")
-_QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”|`([^`]*)`|(?<!\w)\'([^\']*)\'(?!\w)')
+_QUOTED = re.compile(r'"([^"]*)"|`([^`]*)`|(?<!\w)\'([^\']*)\'(?!\w)')
 _CAPITALISED = re.compile(r"\b[A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*")
 _AFTER = re.compile(
     r"\b(?:in|for|of|at|about|to|on|from|with)\s+(?:the\s+)?([^,;.?!]+)", re.IGNORECASE
@@ -78,9 +79,15 @@ def parameters_of(tool: Tool) -> dict[str, Schema]:
     return {name: _resolved(field, tool.parameters) for name, field in fields.items()}
 
 
+def expression_in(text: str) -> str | None:
+    """Return the arithmetic expression near the beginning of a text, if there is one."""
+    match = _EXPRESSION.search(text[:_MAX_EXPRESSION])
+    return match.group().strip() if match else None
+
+
 def steps_of(prompt: str) -> list[str]:
     """Split a prompt at "then" and ";" outside quotes."""
-    prompt = prompt[:_MAX_PROMPT]
+    prompt = prompt[:_MAX_PROMPT].replace("“", '"').replace("”", '"')
     quoted = [match.span() for match in _QUOTED.finditer(prompt)]
     steps: list[str] = []
     start = 0
@@ -257,9 +264,9 @@ class _Search:
     def _find_string(self, name: str, field: Schema) -> tuple[bool, Any]:
         if self._quoted:
             return True, self._quoted.pop(0)
-        expression = EXPRESSION.search(self._bare)
-        if expression and takes_expression(name):
-            return True, expression.group().strip()
+        expression = expression_in(self._bare) if takes_expression(name) else None
+        if expression:
+            return True, expression
         if self._names:
             return True, self._names.pop(0)
         if name not in self._required:
