@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import re
 import sys
 import time
 from typing import TYPE_CHECKING, TextIO
+
+from pi_notebook.kernel_compat import why_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,14 +58,9 @@ def require_supported_kernel(version: str) -> None:
     Raises:
         CheckFailedError: With the remedy.
     """
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    release = tuple(int(number) for number in numbers.groups()) if numbers else ()
-    if release == (7, 0):
-        text = f"ipykernel {version} loses output: pip install --upgrade ipykernel"
-        raise CheckFailedError(text)
-    if release < (6, 17):
-        text = f"ipykernel {version} is older than 6.17: pip install --upgrade ipykernel"
-        raise CheckFailedError(text)
+    reason = why_unsupported(version)
+    if reason is not None:
+        raise CheckFailedError(reason)
 
 
 def _lines(check: Callable[[], Iterator[str]]) -> Iterator[tuple[bool, str]]:

@@ -9,8 +9,8 @@ from typing import Any
 from pi_agent_kernel.errors import ModelError
 
 from pi_notebook.config import PiNotebook
-from pi_notebook.doctor import CheckFailedError, require_supported_kernel
 from pi_notebook.errors import CellError
+from pi_notebook.kernel_compat import why_unsupported
 from pi_notebook.magics import agent_magic
 from pi_notebook.registry import agents
 from pi_notebook.transformer import AgentCells
@@ -39,11 +39,9 @@ def load(shell: Any) -> None:
         CellError: The kernel is of a version that loses output.
     """
     ipykernel = sys.modules.get("ipykernel")
-    if ipykernel is not None:
-        try:
-            require_supported_kernel(ipykernel.__version__)
-        except CheckFailedError as error:
-            raise CellError(str(error)) from None
+    reason = None if ipykernel is None else why_unsupported(ipykernel.__version__)
+    if reason is not None:
+        raise CellError(reason)
     unload(shell)
     config = PiNotebook(parent=shell)
     config.observe(_take_defaults, names=["model", "system_prompt"])

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from pi_agent_kernel.abort import AbortController, AbortSignal
-from pi_agent_kernel.backend import Backend, current_backend
-from pi_agent_kernel.hooks import TurnContext
+from pi_agent_kernel.backend import Backend, Job, Jobs, current_backend, is_cancellation
+from pi_agent_kernel.events import AgentEvent, AgentIdle, MessageUpdate
+from pi_agent_kernel.failure import OpenParts, close_failed_run
+from pi_agent_kernel.hooks import AgentContext, TurnContext
+from pi_agent_kernel.log import EventLog
+from pi_agent_kernel.loop import run_agent_loop, run_agent_loop_continue
 from pi_agent_kernel.loop_config import AgentLoopConfig, default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage
 from pi_agent_kernel.queues import Queues
+from pi_agent_kernel.state import AgentState
+from pi_agent_kernel.subscriptions import Subscriptions
+from pi_agent_kernel.tools import current_agent
 
 if TYPE_CHECKING:
     from pi_agent_kernel.agent import Agent
@@ -20,17 +29,131 @@ __all__ = ["ActiveRun", "config_of"]
 
 
 class ActiveRun:
-    """Hold what one run has from before its first event until it has settled."""
+    """Be one run from before its first event until it has settled.
 
-    __slots__ = ("backend", "controller", "tasks", "waiters")
+    The run has a task of its own on the loop that awaits it. Each event is applied to the state,
+    then logged, then delivered.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_error",
+        "_log",
+        "_open",
+        "_parts",
+        "_state",
+        "_subscriptions",
+        "_waiters",
+        "backend",
+        "controller",
+        "tasks",
+    )
+
+    def __init__(self, state: AgentState, log: EventLog, subscriptions: Subscriptions) -> None:
+        self._state = state
+        self._log = log
+        self._subscriptions = subscriptions
+        self._open = True
+        self._error: BaseException | None = None
+        self._parts = OpenParts()
+        self._waiters: list[Callable[[], None]] = []
         self.controller = AbortController()
         self.backend: Backend = current_backend()
         #: The run's own tasks: whoever waits for idle in one of them would wait for itself.
         self.tasks: set[object] = set()
-        #: Called when the run has settled; each wakes one `wait_for_idle`.
-        self.waiters: list[Callable[[], None]] = []
+
+    async def carry_out(
+        self, prompts: Sequence[AgentMessage] | None, config: AgentLoopConfig, agent: Agent
+    ) -> BaseException | None:
+        """Run to the end; whoever awaits this may be cancelled, which aborts the run (AB-09).
+
+        Returns:
+            What a listener raised while a failure was announced (FL-05), or None.
+        """
+        async with self.backend.open_jobs() as jobs:
+            job = jobs.start(partial(self._work, prompts, config, agent))
+            try:
+                await jobs.join()
+            except anyio.get_cancelled_exc_class():
+                agent.abort()
+                await self._outlast(job, jobs)
+                raise
+        return self._error or jobs.error
+
+    async def _outlast(self, job: Job, jobs: Jobs) -> None:
+        """Wait for the end of a run whose caller was cancelled.
+
+        Being cancelled again cuts off what the run awaits just then, a listener for example; it
+        still closes itself.
+        """
+        while not job.done:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await jobs.join()
+            except anyio.get_cancelled_exc_class():
+                job.cancel()
+
+    def emit(self, event: AgentEvent) -> Awaitable[None] | None:
+        """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
+        if not self._open:
+            raise RuntimeError(f"{event.type} was emitted outside an active run.")
+        if isinstance(event, MessageUpdate):
+            self._log.append_update(event, self._state.streaming)
+            self._state.apply(event)
+        else:
+            self._parts.note(event)
+            self._log.append(event, self._state.apply(event))
+        return self._subscriptions.deliver(event, self.controller.signal)
+
+    def settle(self) -> None:
+        """Take no more events and wake whoever waits for idle."""
+        self._open = False
+        for wake in self._waiters:
+            wake()
+
+    async def announce_idle(self) -> None:
+        """Say that a new run may start (S4-05); also to listeners of a cancelled one."""
+        event = AgentIdle()
+        self._log.append(event, self._state.apply(event))
+        waiting = self._subscriptions.deliver(event, self.controller.signal)
+        if waiting is not None:
+            with anyio.CancelScope(shield=True):
+                await waiting
+
+    def is_inside(self) -> bool:
+        """Say whether the caller is one of the run's own tasks."""
+        return current_backend().task() in self.tasks
+
+    async def wait(self) -> None:
+        """Wait until the run has settled; from any loop."""
+        idle = anyio.Event()
+        self._waiters.append(current_backend().soon(idle.set))
+        # It may have settled on another thread's loop in between.
+        if self._open:
+            await idle.wait()
+
+    async def _work(
+        self, prompts: Sequence[AgentMessage] | None, config: AgentLoopConfig, agent: Agent
+    ) -> None:
+        self.tasks.add(self.backend.task())
+        current_agent.set(agent)
+        signal = self.controller.signal
+        state = self._state
+        context = AgentContext(messages=state.messages, tools=tuple(state.tools))
+        where = (self.emit, signal, agent.stream_fn)
+        try:
+            if prompts is None:
+                await run_agent_loop_continue(context, config, *where, backend=self.backend)
+            else:
+                await run_agent_loop(prompts, context, config, *where, backend=self.backend)
+        except BaseException as error:  # noqa: BLE001 - FL-02: becomes a message
+            if is_cancellation(error):
+                self.controller.abort()
+            self._error = await close_failed_run(
+                state, self._parts, self.emit, error, aborted=signal.aborted
+            )
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                # Not out of this task: that would stop the loop. The caller raises it.
+                self._error = error
 
 
 def config_of(

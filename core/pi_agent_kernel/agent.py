@@ -10,24 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import anyio
-
-from pi_agent_kernel import hooks
-from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.active_run import ActiveRun, config_of
-from pi_agent_kernel.backend import current_backend
-from pi_agent_kernel.blocking import run_blocking
 from pi_agent_kernel.errors import AgentBusyError, AgentStateError, NothingToContinueError
-from pi_agent_kernel.events import AgentEvent, AgentIdle, MessageUpdate
-from pi_agent_kernel.explain import explain
-from pi_agent_kernel.failure import close_failed_run
-from pi_agent_kernel.hooks import AgentContext
-from pi_agent_kernel.invocation import RunSync
 from pi_agent_kernel.log import EventLog
-from pi_agent_kernel.loop import run_agent_loop, run_agent_loop_continue
-from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import (
     AgentMessage,
     AssistantMessage,
@@ -47,9 +33,15 @@ from pi_agent_kernel.request import (
 )
 from pi_agent_kernel.state import AgentState
 from pi_agent_kernel.subscriptions import Listener, Subscriptions
-from pi_agent_kernel.tools import AgentTool, current_agent
 from pi_agent_kernel.transcript import get_current_system_message
 from pi_agent_kernel.wire import coerce_message
+
+if TYPE_CHECKING:
+    from pi_agent_kernel import hooks
+    from pi_agent_kernel.abort import AbortSignal
+    from pi_agent_kernel.active_run import ActiveRun
+    from pi_agent_kernel.invocation import RunSync
+    from pi_agent_kernel.tools import AgentTool
 
 __all__ = ["Agent"]
 
@@ -238,6 +230,8 @@ class Agent:
         Args:
             question: Words to look for, such as a tool's name; the last run by default.
         """
+        from pi_agent_kernel.explain import explain
+
         return explain(self.log, question)
 
     # ----------------------------------------------------------------------------- running
@@ -315,6 +309,8 @@ class Agent:
 
         Source: P4, api.md.
         """
+        from pi_agent_kernel.blocking import run_blocking
+
         run_blocking(partial(self.prompt, input, images), self.abort)
 
     def abort(self) -> None:
@@ -341,17 +337,12 @@ class Agent:
         active = self._active
         if active is None:
             return
-        backend = current_backend()
-        if backend.task() in active.tasks:
+        if active.is_inside():
             raise AgentStateError(
                 "wait_for_idle() was called by a listener, hook or tool of this run, so it would "
                 "wait for itself. Start a task for it, or subscribe to agent_idle."
             )
-        idle = anyio.Event()
-        active.waiters.append(backend.soon(idle.set))
-        # It may have settled on another thread's loop in between.
-        if self._active is active:
-            await idle.wait()
+        await active.wait()
 
     def reset(self) -> None:
         """Empty the conversation down to the replayed prompt and tools; clear queues and error.
@@ -432,81 +423,22 @@ class Agent:
     async def _run(
         self, prompts: Sequence[AgentMessage] | None, *, skip_first_poll: bool = False
     ) -> None:
-        active = ActiveRun()
+        # Loaded with the first run: making an agent needs neither the loop nor an event loop.
+        from pi_agent_kernel.active_run import ActiveRun, config_of
+
+        active = ActiveRun(self._state, self.log, self._subscriptions)
         with _starting:
             if self._active is not None:
                 raise AgentBusyError("prompt")
             self._active = active
-        self._state.begin_run()
-        signal = active.controller.signal
-        work = partial(
-            self._work,
-            active,
-            prompts,
-            config_of(self, self._queues, active, skip_first_poll=skip_first_poll),
-        )
         try:
-            async with active.backend.open_jobs() as jobs:
-                jobs.start(work)
-                try:
-                    await jobs.join()
-                except anyio.get_cancelled_exc_class():
-                    self.abort()
-                    with anyio.CancelScope(shield=True):
-                        await jobs.join()
-                    raise
+            self._state.begin_run()
+            config = config_of(self, self._queues, active, skip_first_poll=skip_first_poll)
+            error = await active.carry_out(prompts, config, self)
         finally:
-            self._settle(active)
-        await self._announce_idle(signal)
-        if jobs.error is not None:
-            raise jobs.error
-
-    async def _work(
-        self,
-        active: ActiveRun,
-        prompts: Sequence[AgentMessage] | None,
-        config: AgentLoopConfig,
-    ) -> None:
-        active.tasks.add(active.backend.task())
-        current_agent.set(self)
-        signal = active.controller.signal
-        state = self._state
-        context = AgentContext(messages=state.messages, tools=tuple(state.tools))
-        emit = partial(self._emit, active)
-        try:
-            if prompts is None:
-                await run_agent_loop_continue(
-                    context, config, emit, signal, self.stream_fn, backend=active.backend
-                )
-            else:
-                await run_agent_loop(
-                    prompts, context, config, emit, signal, self.stream_fn, backend=active.backend
-                )
-        except Exception as error:  # noqa: BLE001 - FL-02: becomes a message
-            await close_failed_run(state, self.log, emit, error, aborted=signal.aborted)
-
-    def _settle(self, active: ActiveRun) -> None:
-        self._state.end_run()
-        self._active = None
-        for wake in active.waiters:
-            wake()
-
-    # ------------------------------------------------------------------------------ events
-
-    def _emit(self, active: ActiveRun, event: AgentEvent) -> Awaitable[None] | None:
-        """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
-        if self._active is not active:
-            raise RuntimeError(f"{event.type} was emitted outside an active run.")
-        if isinstance(event, MessageUpdate):
-            self.log.append_update(event, self._state.streaming)
-            self._state.apply(event)
-        else:
-            self.log.append(event, self._state.apply(event))
-        return self._subscriptions.deliver(event, active.controller.signal)
-
-    async def _announce_idle(self, signal: AbortSignal) -> None:
-        event = AgentIdle()
-        self.log.append(event, self._state.apply(event))
-        waiting = self._subscriptions.deliver(event, signal)
-        if waiting is not None:
-            await waiting
+            self._state.end_run()
+            self._active = None
+            active.settle()
+            await active.announce_idle()
+        if error is not None:
+            raise error

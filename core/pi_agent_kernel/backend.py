@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 import anyio
 import anyio.lowlevel
 
-__all__ = ["Backend", "Expiry", "Job", "Jobs", "current_backend"]
+__all__ = ["Backend", "Expiry", "Job", "Jobs", "current_backend", "is_cancellation"]
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -43,7 +43,7 @@ class Expiry(Protocol):
         ...
 
     def expire_in(self, seconds: float) -> None:
-        """Cut the block off unless it ends within `seconds`."""
+        """Cut the block off unless it ends within `seconds`; the earliest call counts."""
         ...
 
     def hold(self) -> None:
@@ -92,6 +92,10 @@ class Jobs(Protocol):
 
     def wake(self) -> None:
         """Let `join` return early."""
+        ...
+
+    def leave(self, job: Job) -> None:
+        """Do not wait for a task any more; nothing is left of it that matters."""
         ...
 
 
@@ -216,8 +220,14 @@ class _AsyncioExpiry:
             self._cancel()
 
     def expire_in(self, seconds: float) -> None:
-        if self._timer is None and self._task is not None:
-            self._timer = self._loop.call_later(seconds, self.expire)
+        if self._task is None:
+            return
+        timer, when = self._timer, self._loop.time() + seconds
+        if timer is not None:
+            if timer.when() <= when:
+                return
+            timer.cancel()
+        self._timer = self._loop.call_at(when, self.expire)
 
     def hold(self) -> None:
         self._held = True
@@ -233,21 +243,21 @@ class _AsyncioExpiry:
 
 
 class _AsyncioJob:
-    __slots__ = ("_task",)
+    __slots__ = ("task",)
 
     def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
+        self.task = task
 
     @property
     def done(self) -> bool:
-        return self._task.done()
+        return self.task.done()
 
     def cancel(self) -> None:
-        self._task.cancel()
+        self.task.cancel()
 
 
 class _AsyncioJobs:
-    __slots__ = ("_loop", "_tasks", "_waiter", "error")
+    __slots__ = ("_closing", "_loop", "_tasks", "_waiter", "error")
 
     #: How often a task that swallows its cancellation is asked again before it is left behind.
     PATIENCE = 3
@@ -256,6 +266,7 @@ class _AsyncioJobs:
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiter: asyncio.Future[None] | None = None
+        self._closing = False
         self.error: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -267,12 +278,13 @@ class _AsyncioJobs:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._closing = True
         for _ in range(self.PATIENCE):
             if not self._tasks:
                 return
             for task in self._tasks:
                 task.cancel()
-            await asyncio.wait(self._tasks, timeout=0.25)
+            await asyncio.wait(self._tasks, timeout=0.3)
 
     def start(self, work: Work) -> _AsyncioJob:
         task = self._loop.create_task(work())
@@ -294,11 +306,30 @@ class _AsyncioJobs:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = _error_of(task, expected=self._closing)
+        if error is not None:
             self.error = self.error or error
+        if error is not None or not self._tasks:
             self.wake()
-        if not self._tasks:
-            self.wake()
+
+    def leave(self, job: Job) -> None:
+        if isinstance(job, _AsyncioJob):
+            self._tasks.discard(job.task)
+
+
+def _error_of(task: asyncio.Task[None], *, expected: bool) -> BaseException | None:
+    """Return what a task failed with; a cancellation that nobody asked for is a failure too."""
+    if not task.cancelled():
+        return task.exception()
+    return None if expected else RuntimeError("CancelledError")
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Tell a cancellation of the current task from a `CancelledError` that code just raised."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return not isinstance(error, Exception) and isinstance(error, anyio.get_cancelled_exc_class())
 
 
 # ---------------------------------------------------------------------- any other backend
@@ -382,7 +413,8 @@ class _AnyioExpiry:
             self._scope.cancel()
 
     def expire_in(self, seconds: float) -> None:
-        self._wanted = anyio.current_time() + seconds
+        when = anyio.current_time() + seconds
+        self._wanted = when if self._wanted is None else min(when, self._wanted)
         if not self._held:
             self._scope.deadline = self._wanted
 
@@ -445,6 +477,10 @@ class _AnyioJobs:
 
     def wake(self) -> None:
         self._woken.set()
+
+    def leave(self, job: Job) -> None:
+        # A nursery waits for all of its tasks; under trio a cancelled one cannot go on.
+        self._jobs.discard(job)  # pyright: ignore[reportArgumentType]
 
     async def _run(self, job: _AnyioJob, work: Work) -> None:
         # The shield keeps a cancelled caller from tearing the run apart: it aborts instead.

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from pi_agent_kernel.backend import current_backend
+
 __all__ = ["run_blocking"]
 
 
@@ -20,7 +22,7 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, None]], abort: Callable[
         abort: Makes it end early; callable from any thread.
     """
     try:
-        asyncio.get_running_loop()
+        current_backend()
     except RuntimeError:
         # Its runner turns Ctrl-C into a cancellation, which acts as an abort.
         asyncio.run(call())

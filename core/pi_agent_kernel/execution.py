@@ -11,13 +11,13 @@ Source: TL-09 to TL-12, TL-16, LP-03, AB-03, AB-04, S4-04, DEVIATIONS 2, 14.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from inspect import isawaitable
 
 import msgspec
 
-from pi_agent_kernel.backend import Jobs
+from pi_agent_kernel.awaiting import is_awaitable
+from pi_agent_kernel.backend import Job, Jobs
 from pi_agent_kernel.events import (
     AgentEvent,
     MessageEnd,
@@ -45,6 +45,29 @@ __all__ = ["ToolBatch"]
 _log = logging.getLogger(__name__)
 
 
+#: Seconds beyond the grace after which a cancelled tool counts as deaf.
+PATIENCE = 0.5
+
+
+class _RunningCall:
+    """Hold one call while its tool runs."""
+
+    __slots__ = ("closed", "job", "outcome", "prepared", "progress")
+
+    def __init__(self, prepared: PreparedCall) -> None:
+        self.prepared = prepared
+        self.job: Job | None = None
+        self.progress: Progress | None = None
+        self.outcome: ToolCallOutcome | None = None
+        self.closed = False
+
+    def close(self) -> None:
+        """Take nothing more from the tool."""
+        self.closed = True
+        if self.progress is not None:
+            self.progress.close()
+
+
 class ToolBatch:
     """Run the tool calls of one response and announce each step.
 
@@ -58,7 +81,6 @@ class ToolBatch:
         self._settings = settings
         self._emit = emit
         self._lifecycle = lifecycle
-        self._closed = False
         self.results: list[ToolResultMessage] = []
         #: Whether every result asked to end the run (TL-16).
         self.terminate = False
@@ -111,84 +133,82 @@ class ToolBatch:
             await self._end(prepared)
             outcome = prepared
         else:
-            slots: list[ToolCallOutcome | None] = [None]
-            await self._execute([(0, prepared)], slots)
-            outcome = slots[0] or failed_call(call, ABORTED_TEXT)
+            [outcome] = await self._execute([prepared])
         await self._record(outcome)
         return outcome
 
     async def _run_parallel(self, calls: Sequence[ToolCall]) -> list[ToolCallOutcome]:
-        slots: list[ToolCallOutcome | None] = [None] * len(calls)
-        allowed: list[tuple[int, PreparedCall]] = []
-        for index, call in enumerate(calls):
+        steps: list[PreparedCall | ToolCallOutcome] = []
+        for call in calls:
             await self._announce(call)
             prepared = await prepare_call(self._settings, call)
             if isinstance(prepared, ToolCallOutcome):
                 await self._end(prepared)
-                slots[index] = prepared
-            else:
-                allowed.append((index, prepared))
-        if allowed:
-            await self._execute(allowed, slots)
-        return [
-            slot or failed_call(call, ABORTED_TEXT) for slot, call in zip(slots, calls, strict=True)
-        ]
+            steps.append(prepared)
+        allowed = [step for step in steps if isinstance(step, PreparedCall)]
+        executed = iter(await self._execute(allowed) if allowed else ())
+        return [next(executed) if isinstance(step, PreparedCall) else step for step in steps]
 
-    async def _execute(
-        self, allowed: list[tuple[int, PreparedCall]], slots: list[ToolCallOutcome | None]
-    ) -> None:
+    async def _execute(self, allowed: Sequence[PreparedCall]) -> list[ToolCallOutcome]:
+        """Run prepared calls at the same time; each announces its end when it comes."""
         settings = self._settings
-        remove: Callable[[], None] | None = None
+        running = [_RunningCall(prepared) for prepared in allowed]
         async with settings.backend.open_jobs() as jobs:
+            remove = None
             if settings.signal is not None:
                 # A tool may swallow its cancellation; the batch does not wait for it for ever.
-                patience = settings.abort_grace + 0.5
-                remove = settings.signal.add_listener(
-                    settings.backend.soon(partial(settings.backend.later, patience, jobs.wake))
-                )
+                look = partial(settings.backend.later, settings.abort_grace + PATIENCE, jobs.wake)
+                remove = settings.signal.add_listener(settings.backend.soon(look))
             try:
-                for index, prepared in allowed:
-                    jobs.start(partial(self._finish_call, index, prepared, slots, jobs))
+                for one in running:
+                    one.job = jobs.start(partial(self._carry_out, one, jobs))
+                await jobs.join()
+                await self._leave_behind([one for one in running if not one.outcome], jobs)
                 await jobs.join()
             finally:
                 if remove is not None:
                     remove()
-                self._closed = jobs.error is not None
+                if jobs.error is not None:
+                    for one in running:
+                        one.close()
             if jobs.error is not None:
                 raise jobs.error
-            for index, prepared in allowed:
-                if slots[index] is None:
-                    _log.warning("Tool %r ignores its cancellation.", prepared.tool.name)
-                    outcome = await finish_call(
-                        settings, failed_call(prepared.tool_call, ABORTED_TEXT)
-                    )
-                    slots[index] = outcome
-                    await self._end(outcome)
+        return [one.outcome for one in running if one.outcome is not None]
 
-    async def _finish_call(
-        self,
-        index: int,
-        prepared: PreparedCall,
-        slots: list[ToolCallOutcome | None],
-        jobs: Jobs,
-    ) -> None:
-        settings = self._settings
+    async def _carry_out(self, one: _RunningCall, jobs: Jobs) -> None:
+        settings, prepared = self._settings, one.prepared
         if settings.tasks is not None:
             settings.tasks.add(settings.backend.task())
         if settings.aborted:
             outcome = await finish_call(settings, failed_call(prepared.tool_call, ABORTED_TEXT))
         else:
-            progress = Progress.of_call(settings.backend, self._emit, prepared.tool_call, jobs)
-            outcome = await perform_call(settings, prepared, progress)
-        if slots[index] is None and not self._closed:
-            slots[index] = outcome
+            one.progress = Progress.of_call(
+                settings.backend, self._emit, prepared.tool_call, jobs, settings.tasks
+            )
+            outcome = await perform_call(settings, prepared, one.progress)
+        if not one.closed and one.outcome is None:
+            one.outcome = outcome
             await self._end(outcome)
+
+    async def _leave_behind(self, deaf: Sequence[_RunningCall], jobs: Jobs) -> None:
+        """Answer calls whose tools did not end although they were cancelled (DEVIATIONS 14)."""
+        if jobs.error is not None:
+            return
+        for one in deaf:
+            _log.warning("Tool %r ignores its cancellation.", one.prepared.tool.name)
+            one.close()
+            if one.job is not None:
+                jobs.leave(one.job)
+            one.outcome = await finish_call(
+                self._settings, failed_call(one.prepared.tool_call, ABORTED_TEXT)
+            )
+            await self._end(one.outcome)
 
     # -------------------------------------------------------------------------- events
 
     async def _send(self, event: AgentEvent) -> None:
         waiting = self._emit(event)
-        if waiting is not None and isawaitable(waiting):
+        if waiting is not None and is_awaitable(waiting):
             await waiting
 
     async def _announce(self, call: ToolCall) -> None:

@@ -8,10 +8,10 @@ synthetic assistant message, turn_end, agent_end (FL-02, FL-03, FL-04).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
 
 import msgspec
 
+from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.events import (
     AgentEnd,
     AgentEvent,
@@ -27,7 +27,6 @@ from pi_agent_kernel.events import (
 )
 from pi_agent_kernel.invocation import Emit
 from pi_agent_kernel.json_value import EMPTY
-from pi_agent_kernel.log import EventLog
 from pi_agent_kernel.messages import (
     AssistantMessage,
     StopReason,
@@ -38,41 +37,67 @@ from pi_agent_kernel.messages import (
 from pi_agent_kernel.state import AgentState
 from pi_agent_kernel.tools import AgentToolResult
 
-__all__ = ["close_failed_run"]
+__all__ = ["OpenParts", "close_failed_run"]
+
+
+class OpenParts:
+    """Follow which parts of a run have a start and no end yet."""
+
+    __slots__ = ("batch", "ended", "in_request")
+
+    def __init__(self) -> None:
+        self.in_request = False
+        self.batch: ToolBatchStart | None = None
+        #: The ends of the last batch's calls, by call id.
+        self.ended: dict[str, ToolExecutionEnd] = {}
+
+    def note(self, event: AgentEvent) -> None:
+        """Take an event into account."""
+        match event:
+            case ToolExecutionEnd():
+                self.ended[event.tool_call_id] = event
+            case ModelRequestStart() | ModelResponse():
+                self.in_request = isinstance(event, ModelRequestStart)
+            case ToolBatchStart():
+                self.batch = event
+                self.ended = {}
+            case ToolBatchEnd():
+                self.batch = None
+            case _:
+                pass
 
 
 async def close_failed_run(
-    state: AgentState, log: EventLog, emit: Emit, error: Exception, *, aborted: bool
-) -> None:
+    state: AgentState, parts: OpenParts, emit: Emit, error: BaseException, *, aborted: bool
+) -> BaseException | None:
     """Announce the end of everything that is open, then the failure.
 
     Args:
         state: The agent's state, as the failure left it.
-        log: The agent's log; says what is open.
+        parts: What is open.
         emit: Applies and delivers an event.
         error: What was raised.
         aborted: Whether the run had been aborted.
 
-    Raises:
-        Exception: The first thing a listener raised meanwhile; the sequence is finished all the
-            same (FL-05).
+    Returns:
+        The first thing a listener raised meanwhile, or None; the sequence is finished all the
+        same (FL-05).
     """
     reason: StopReason = "aborted" if aborted else "error"
     text = str(error) or type(error).__name__
-    again: list[Exception] = []
+    again: list[BaseException] = []
 
     async def send(event: AgentEvent) -> None:
         try:
             waiting = emit(event)
-            if waiting is not None and isawaitable(waiting):
+            if waiting is not None and is_awaitable(waiting):
                 await waiting
-        except Exception as raised:  # noqa: BLE001 - every end must be announced
-            again.append(raised)
+        except BaseException as raised:  # noqa: BLE001 - every end must be announced
+            again.append(_plain(raised))
 
     def response_of(message: AssistantMessage) -> ModelResponse:
         return ModelResponse(stop_reason=message.stop_reason, usage=message.usage, message=message)
 
-    in_request, batch = _open_in(log)
     open_message = state.streaming_message
     if isinstance(open_message, AssistantMessage):
         if open_message.stop_reason == "pending":
@@ -80,14 +105,13 @@ async def close_failed_run(
                 open_message, stop_reason=reason, error_message=text
             )
         await send(MessageEnd(message=open_message))
-        if in_request:
-            in_request = False
+        if parts.in_request:
             await send(response_of(open_message))
     elif open_message is not None:
         await send(MessageEnd(message=open_message))
-    await _answer_open_calls(state, log, send, "Operation aborted" if aborted else text)
-    if batch is not None:
-        await send(ToolBatchEnd(count=batch.count))
+    await _answer_open_calls(state, parts, send, "Operation aborted" if aborted else text)
+    if parts.batch is not None:
+        await send(ToolBatchEnd(count=parts.batch.count))
 
     failure = AssistantMessage(
         content=(TextContent(text=""),),
@@ -99,64 +123,38 @@ async def close_failed_run(
     )
     await send(MessageStart(message=failure))
     await send(MessageEnd(message=failure))
-    if in_request:
+    if parts.in_request:
         await send(response_of(failure))
     await send(TurnEnd(message=failure, tool_results=()))
-    await send(AgentEnd(messages=[failure]))
-    if again:
-        raise again[0]
-
-
-def _open_in(log: EventLog) -> tuple[bool, ToolBatchStart | None]:
-    """Say whether a request, and which tool batch, has no end yet."""
-    in_request = False
-    batch: ToolBatchStart | None = None
-    for record in log.tail("agent_start"):
-        match record.event:
-            case ModelRequestStart():
-                in_request = True
-            case ModelResponse():
-                in_request = False
-            case ToolBatchStart() as started:
-                batch = started
-            case ToolBatchEnd():
-                batch = None
-            case _:
-                pass
-    return in_request, batch
+    await send(AgentEnd(messages=(failure,)))
+    return again[0] if again else None
 
 
 async def _answer_open_calls(
     state: AgentState,
-    log: EventLog,
+    parts: OpenParts,
     send: Callable[[AgentEvent], Awaitable[None]],
     text: str,
 ) -> None:
     """Give every call of the last response its result: the one announced, else an error."""
     calls, answered = _last_calls(state)
-    if not calls:
-        return
-    ended = {
-        record.event.tool_call_id: record.event
-        for record in log.tail("agent_start")
-        if isinstance(record.event, ToolExecutionEnd)
-    }
     result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
     for call in calls:
         if call.id in answered:
             continue
-        end = ended.get(call.id)
-        if end is None or call.id in state.pending_tool_calls:
+        if call.id not in parts.ended:
             if call.id not in state.pending_tool_calls:
                 await send(
                     ToolExecutionStart(
                         tool_call_id=call.id, tool_name=call.name, args=call.arguments
                     )
                 )
-            end = ToolExecutionEnd(
-                tool_call_id=call.id, tool_name=call.name, result=result, is_error=True
+            await send(
+                ToolExecutionEnd(
+                    tool_call_id=call.id, tool_name=call.name, result=result, is_error=True
+                )
             )
-            await send(end)
+        end = parts.ended[call.id]
         message = ToolResultMessage(
             tool_call_id=call.id,
             tool_name=call.name,
@@ -168,6 +166,11 @@ async def _answer_open_calls(
         )
         await send(MessageStart(message=message))
         await send(MessageEnd(message=message))
+
+
+def _plain(error: BaseException) -> BaseException:
+    # Whoever awaits the run was not cancelled, and must not look as if it had been.
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
 
 
 def _last_calls(state: AgentState) -> tuple[tuple[ToolCall, ...], set[str]]:

@@ -8,27 +8,25 @@
 | plain, with `executor=` | there | abandoned after the same rule | abandoned |
 
 An executor other than a `ThreadPoolExecutor` gets the bare function and its arguments, so that
-it may live in other processes. An abandoned function may go on; what it returns or reports is discarded (DEVIATIONS 14).
+it may live in other processes. An abandoned function may go on; what it returns or reports is
+discarded (DEVIATIONS 14).
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
 import anyio
-import anyio.lowlevel
-import anyio.to_thread
 import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.backend import Backend, Jobs
+from pi_agent_kernel.awaiting import is_awaitable
+from pi_agent_kernel.backend import Backend, Jobs, is_cancellation
 from pi_agent_kernel.events import AgentEvent, ToolExecutionUpdate
 from pi_agent_kernel.json_value import freeze
 from pi_agent_kernel.messages import ToolCall
@@ -38,6 +36,7 @@ from pi_agent_kernel.tools import (
     FunctionTool,
     convert_tool_result,
 )
+from pi_agent_kernel.worker_threads import WorkerThreads
 
 __all__ = ["Emit", "Ending", "Progress", "RunSync", "call_tool"]
 
@@ -48,10 +47,7 @@ Emit = Callable[[AgentEvent], Awaitable[None] | None]
 #: Runs a plain function somewhere: takes a call without arguments, returns or awaits its value.
 RunSync = Callable[[Callable[[], Any]], Any]
 
-#: Worker threads at the same time; further calls wait for one.
-MAX_THREADS = 64
-
-_limiters: dict[int, tuple[object, anyio.CapacityLimiter]] = {}
+_threads = WorkerThreads()
 
 
 class Ending(msgspec.Struct, kw_only=True):
@@ -75,6 +71,7 @@ class Progress:
         "_jobs",
         "_open",
         "_settled",
+        "_tasks",
         "_thread",
         "_waiting",
     )
@@ -84,7 +81,9 @@ class Progress:
         backend: Backend,
         deliver: Callable[[AgentToolResult], object],
         jobs: Jobs | None = None,
+        tasks: set[object] | None = None,
     ) -> None:
+        self._tasks = tasks
         self._backend = backend
         self._deliver = deliver
         self._jobs = jobs
@@ -101,6 +100,7 @@ class Progress:
         emit: Emit,
         call: ToolCall,
         jobs: Jobs,
+        tasks: set[object] | None,
     ) -> Progress:
         """Deliver reports as events of one call."""
 
@@ -114,7 +114,7 @@ class Progress:
                 )
             )
 
-        return cls(backend, deliver, jobs)
+        return cls(backend, deliver, jobs, tasks)
 
     def report(self, partial_result: object) -> None:
         """Take one report; anything that `convert_tool_result` takes."""
@@ -134,12 +134,16 @@ class Progress:
         Raises:
             Exception: What a listener raised; it fails the run, not the tool.
         """
-        self._open = False
+        self.close()
         if self._waiting:
             self._settled = anyio.Event()
             await self._settled.wait()
         if self._error is not None:
             raise self._error
+
+    def close(self) -> None:
+        """Take no more reports."""
+        self._open = False
 
     def _send(self, result: AgentToolResult) -> None:
         if not self._open:
@@ -149,13 +153,15 @@ class Progress:
         except Exception as error:  # noqa: BLE001 - raised again by settle, outside the tool
             self._error = self._error or error
             return
-        if isawaitable(waiting):
+        if is_awaitable(waiting):
             if self._jobs is None:
                 raise TypeError("on_update of run_tool_call is a plain function, not an async one.")
             self._waiting += 1
             self._jobs.start(partial(self._wait, waiting))
 
     async def _wait(self, waiting: Awaitable[object]) -> None:
+        if self._tasks is not None:
+            self._tasks.add(self._backend.task())
         try:
             await waiting
         except Exception as error:  # noqa: BLE001 - raised again by settle, outside the tool
@@ -210,7 +216,7 @@ async def call_tool(
     except Exception as error:  # noqa: BLE001 - TL-13: any failure is a result
         return Ending(error=error)
     except BaseException as error:  # a tool may raise these too (P2)
-        if _is_cancellation(error):
+        if is_cancellation(error):
             raise
         return Ending(error=error)
     finally:
@@ -222,27 +228,24 @@ async def _execute(
     tool: AgentTool, execute: partial[Any], backend: Backend, run_sync: RunSync | None
 ) -> object:
     if tool.executor is not None:
-        value = await _ended(_submit(tool, tool.executor, execute), backend)
+        future = _submit(tool, tool.executor, execute)
+        value = await _ended(future, backend, lambda given_up: given_up.cancel())
     elif tool.is_async:
         value = execute()
     elif tool.thread is True or tool.timeout is not None:
-        value = await _in_thread(execute)
+        value = await _in_thread(execute, backend)
     elif run_sync is not None:
         value = run_sync(execute)
     elif tool.thread is False:
         value = execute()
     else:
-        value = await _in_thread(execute)
-    return await value if isawaitable(value) else value
+        value = await _in_thread(execute, backend)
+    return await value if is_awaitable(value) else value
 
 
-async def _in_thread(call: Callable[[], T]) -> T:
-    token = anyio.lowlevel.current_token().native_token
-    known = _limiters.get(id(token))
-    if known is None or known[0] is not token:
-        # A loop that is gone leaves its entry to the next one at the same address.
-        _limiters[id(token)] = known = (token, anyio.CapacityLimiter(MAX_THREADS))
-    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=known[1])
+async def _in_thread(call: Callable[[], T], backend: Backend) -> T:
+    future = _threads.submit(partial(copy_context().run, call))
+    return await _ended(future, backend, _threads.abandon)
 
 
 def _submit(tool: AgentTool, executor: Executor, execute: partial[Any]) -> Future[Any]:
@@ -271,23 +274,13 @@ def _call_function(
     return tool.__wrapped__(*args, **kwargs)
 
 
-async def _ended(future: Future[T], backend: Backend) -> T:
+async def _ended(future: Future[T], backend: Backend, give_up: Callable[[Future[T]], object]) -> T:
     ended = anyio.Event()
     wake = backend.soon(ended.set)
     future.add_done_callback(lambda _future: wake())
     try:
         await ended.wait()
     except BaseException:
-        future.cancel()
+        give_up(future)
         raise
     return future.result()
-
-
-def _is_cancellation(error: BaseException) -> bool:
-    """Tell the run's own cancellation from one that a tool raised by itself."""
-    if not isinstance(error, anyio.get_cancelled_exc_class()):
-        return False
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return True

@@ -169,11 +169,24 @@ class EventLog:
     def _trim(self, keep: int) -> None:
         entries = self._entries
         cut = len(entries) - keep
-        while cut and isinstance(entries[cut], float):
-            cut -= 1  # never between the updates of one response
-        if cut:
-            self._entries = entries[cut:]
-            self._dropped += cut
+        # An update that is a time alone is counted from the first one of its response.
+        first: Any = None
+        offset = 0
+        for entry in entries[:cut]:
+            if isinstance(entry, float):
+                offset += 1
+            elif len(entry) == 4:
+                first, offset = entry[1], 0
+        kept = entries[cut:]
+        for index, entry in enumerate(kept):
+            if isinstance(entry, float):
+                event, before = _later(first, offset + 1), _later(first, offset)
+                kept[index] = (entry, event, None, before)
+                break
+            if len(entry) == 4:
+                break
+        self._entries = kept
+        self._dropped += cut
 
 
 def _later(first: MessageUpdate, offset: int) -> MessageUpdate:

@@ -203,20 +203,20 @@ async def _take_turns(run: Run) -> None:
                 return await _close_aborted(run, ())
             if message.stop_reason in ("error", "aborted"):
                 await _end_turn(run, message, ())
-                return await run.send(AgentEnd(messages=run.new_messages))
+                return await run.send(AgentEnd(messages=tuple(run.new_messages)))
             results, more = await _run_tools(run, message)
             decision = await _end_turn(run, message, results)
             if decision == "end":
-                return await run.send(AgentEnd(messages=run.new_messages))
+                return await run.send(AgentEnd(messages=tuple(run.new_messages)))
             if run.aborted:
                 if more or decision == "continue" or _has_queued(run):
                     return await _close_aborted(run, ())
-                return await run.send(AgentEnd(messages=run.new_messages))
+                return await run.send(AgentEnd(messages=tuple(run.new_messages)))
             pending = await _poll(run, config.get_steering_messages)
             again = decision == "continue" and not more and not pending
         pending = await _poll(run, config.get_follow_up_messages)
         if not pending and not again:
-            return await run.send(AgentEnd(messages=run.new_messages))
+            return await run.send(AgentEnd(messages=tuple(run.new_messages)))
 
 
 async def _next_turn(
@@ -328,7 +328,7 @@ async def _close_aborted(run: Run, unused: Sequence[AgentMessage]) -> None:
     await run.send(MessageEnd(message=message))
     run.append(message)
     await _end_turn(run, message, ())
-    await run.send(AgentEnd(messages=run.new_messages))
+    await run.send(AgentEnd(messages=tuple(run.new_messages)))
 
 
 async def _poll(run: Run, source: GetQueuedMessages | None) -> Sequence[AgentMessage]:

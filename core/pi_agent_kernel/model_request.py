@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from inspect import isasyncgen, isawaitable
 from typing import Any, cast
 
 import msgspec
 
+from pi_agent_kernel.awaiting import is_async_generator, is_awaitable
 from pi_agent_kernel.events import (
     MessageEnd,
     MessageStart,
@@ -150,7 +150,7 @@ async def _stream(
                 else:
                     continue  # EV-09: nothing before the start
                 last = event
-                if waiting is not None and isawaitable(waiting):
+                if waiting is not None and is_awaitable(waiting):
                     # An abort cuts off the model's stream, never a listener.
                     expiry.hold()
                     await waiting
@@ -162,7 +162,7 @@ async def _stream(
                 final = await _result_of(stream)
     finally:
         watch.end()
-        if isasyncgen(stream):
+        if is_async_generator(stream):
             await stream.aclose()
     return last, final
 
@@ -201,12 +201,12 @@ class _Watch:
         """Call the stream function and return its stream."""
         run = self._run
         opened: Any = run.stream_fn(run.model, *request)
-        self.at_once = isasyncgen(opened)
-        if not self.at_once and isawaitable(opened):
+        self.at_once = is_async_generator(opened)
+        if not self.at_once and is_awaitable(opened):
             self._watch(partial(self.expiry.expire_in, run.config.abort_grace))
             opened = await opened
             self.end()
-            self.at_once = isasyncgen(opened)
+            self.at_once = is_async_generator(opened)
         if not hasattr(opened, "__aiter__"):
             raise TypeError(
                 "A stream function returns an async iterable of stream events, not "

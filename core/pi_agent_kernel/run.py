@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
 from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend
 from pi_agent_kernel.events import AgentEvent
 from pi_agent_kernel.hooks import AgentContext, TurnContext
@@ -137,7 +137,7 @@ class Run:
     async def send(self, event: AgentEvent) -> None:
         """Emit an event and wait until it has been dealt with."""
         waiting = self.emit(event)
-        if waiting is not None and isawaitable(waiting):
+        if waiting is not None and is_awaitable(waiting):
             await waiting
 
     async def ask(self, answer: T | Awaitable[T]) -> T | Any:
@@ -146,7 +146,7 @@ class Run:
         Returns:
             The answer; None if the hook was cut off.
         """
-        if not isawaitable(answer):
+        if not is_awaitable(answer):
             return answer
         if self.signal is None:
             return await answer

@@ -7,6 +7,7 @@ a run. No other code writes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
@@ -75,6 +76,9 @@ FIELDS: tuple[Field, ...] = (
     Field("turn_index", "runtime", "agent_start sets 0; turn_start adds 1", "ST-11"),
     Field("total_turns", "runtime", "turn_end adds 1 for a turn that was started", "ST-11"),
 )
+
+# Two readers at once must not feed one replay the same message twice.
+_replaying = threading.Lock()
 
 _LEVELS: tuple[str, ...] = get_args(ThinkingLevel)
 
@@ -247,6 +251,10 @@ class AgentState:
 
     def replay(self) -> Replay:
         """Replay the transcript; what an earlier call has seen is not read again."""
+        with _replaying:
+            return self._replay_now()
+
+    def _replay_now(self) -> Replay:
         messages = self._messages
         known = self._replayed
         total = len(messages)

@@ -88,7 +88,8 @@ class EventStream(Generic[E, R]):
             ModelError: The stream ended without a result.
         """
         while not self._ended:
-            await self._wait()
+            # Events may be queued that nobody reads; only the end counts here.
+            await self._wait(for_end=True)
         if self._error is not None:
             raise self._error
         if self._result is _UNSET:
@@ -96,20 +97,18 @@ class EventStream(Generic[E, R]):
         return self._result
 
     def __aiter__(self) -> AsyncIterator[E]:
-        return self._events()
+        # Not a generator: a reader that stops early leaves nothing to be closed.
+        return _Reader(self)
 
-    async def _events(self) -> AsyncIterator[E]:
-        queue = self._queue
-        while True:
-            while queue:
-                yield queue.popleft()
+    async def next_event(self) -> E:
+        """Wait for the next event; raises `StopAsyncIteration` after the last one."""
+        while not self._queue:
             if self._ended:
-                if self._error is not None:
-                    raise self._error
-                return
+                raise self._error or StopAsyncIteration
             await self._wait()
+        return self._queue.popleft()
 
-    async def _wait(self) -> None:
+    async def _wait(self, *, for_end: bool = False) -> None:
         import anyio
 
         woken = anyio.Event()
@@ -117,7 +116,7 @@ class EventStream(Generic[E, R]):
         self._wakers.append(waker)
         # A push from another thread between the caller's check and the append is seen here.
         try:
-            if not self._queue and not self._ended:
+            if not self._ended and (for_end or not self._queue):
                 await woken.wait()
         finally:
             if waker in self._wakers:
@@ -127,6 +126,16 @@ class EventStream(Generic[E, R]):
         wakers, self._wakers = self._wakers, []
         for wake in wakers:
             wake()
+
+
+class _Reader(AsyncIterator[E]):
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: EventStream[E, Any]) -> None:
+        self._stream = stream
+
+    async def __anext__(self) -> E:
+        return await self._stream.next_event()
 
 
 class AssistantMessageEventStream(EventStream[AssistantMessageEvent, AssistantMessage]):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from inspect import isawaitable
 from typing import Any
 
 from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.events import AGENT_EVENTS, ALL_EVENTS, AgentEvent
 
 __all__ = ["Listener", "Subscriptions"]
@@ -53,7 +53,7 @@ class Subscriptions:
         for index, (listener, kinds) in enumerate(listeners):
             if kind in kinds:
                 waiting = listener(event, signal)
-                if waiting is not None and isawaitable(waiting):
+                if waiting is not None and is_awaitable(waiting):
                     return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
         return None
 
@@ -68,7 +68,7 @@ async def _deliver_rest(
     for listener, kinds in rest:
         if type(event) in kinds:
             answer = listener(event, signal)
-            if isawaitable(answer):
+            if is_awaitable(answer):
                 await answer
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 
 import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.backend import Backend, current_backend
+from pi_agent_kernel.awaiting import is_awaitable
+from pi_agent_kernel.backend import Backend, current_backend, is_cancellation
 from pi_agent_kernel.errors import ToolNotFoundError
 from pi_agent_kernel.hooks import (
     AfterToolCall,
@@ -175,7 +175,9 @@ async def prepare_call(settings: ToolSettings, call: ToolCall) -> PreparedCall |
             if isinstance(decided, ToolCallOutcome):
                 return await finish_call(settings, decided)
             args = decided
-    except Exception as error:  # noqa: BLE001 - HK-06: fails this call only
+    except BaseException as error:  # HK-06: fails this call only
+        if is_cancellation(error):
+            raise
         return await finish_call(settings, failed_call(call, _error_text(error)))
     return PreparedCall(tool_call=call, tool=tool, args=args)
 
@@ -184,7 +186,7 @@ async def _arguments(tool: AgentTool, call: ToolCall) -> dict[str, Any]:
     if tool.prepare_arguments is None or call.arguments_error is not None:
         return validate_tool_arguments(tool, call)
     prepared = tool.prepare_arguments(thaw(call.arguments))
-    if isawaitable(prepared):
+    if is_awaitable(prepared):
         prepared = await prepared
     return validate_tool_arguments(tool, msgspec.structs.replace(call, arguments=prepared))
 
@@ -205,7 +207,7 @@ async def _ask_before(
         ),
         settings.signal,
     )
-    if isawaitable(answer):
+    if is_awaitable(answer):
         answer = await _wait(settings, answer)
     if settings.aborted:
         return failed_call(call, ABORTED_TEXT)
@@ -271,7 +273,9 @@ async def perform_call(
     if settings.after_tool_call is not None:
         try:
             outcome = await _ask_after(settings, settings.after_tool_call, prepared, outcome)
-        except Exception as error:  # noqa: BLE001 - HK-06: fails this call only
+        except BaseException as error:  # HK-06: fails this call only
+            if is_cancellation(error):
+                raise
             outcome = failed_call(call, _error_text(error), duration_ms)
     return await finish_call(settings, outcome)
 
@@ -290,7 +294,7 @@ async def _ask_after(
         ),
         settings.signal,
     )
-    if isawaitable(answer):
+    if is_awaitable(answer):
         answer = await _wait(settings, answer)
     if answer is None:
         return outcome
@@ -324,8 +328,8 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
     call = outcome.tool_call
     message = outcome.message()
     try:
-        answer = hook(message, settings.signal)
-        if isawaitable(answer):
+        answer: Any = hook(message, settings.signal)
+        if is_awaitable(answer):
             answer = await _wait(settings, answer)
         if answer is None or answer is message:
             return outcome
@@ -334,7 +338,9 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
                 f"after_tool_result must keep the call id {call.id!r} and the tool name "
                 f"{call.name!r}; it returned {answer.tool_call_id!r}, {answer.tool_name!r}."
             )
-    except Exception as error:  # noqa: BLE001 - S4-11: fails this call only
+    except BaseException as error:  # S4-11: fails this call only
+        if is_cancellation(error):
+            raise
         return failed_call(call, _error_text(error), outcome.duration_ms)
     result = msgspec.structs.replace(
         outcome.result,

@@ -137,6 +137,10 @@ def coerce_message(value: Any) -> AgentMessage:
         return value
     if isinstance(value, Mapping):
         data = cast("Mapping[str, Any]", value)
+        if not isinstance(data.get("role"), str):
+            raise ValueError(  # noqa: TRY004 - bad data, as every other finding of this reader
+                f"A message needs a role; this is {_short(value)}"
+            )
         return cast("AgentMessage", _read(data, None, "", strict=False))
     if isinstance(getattr(value, "role", None), str) and hasattr(value, "timestamp"):
         return cast("CustomMessageLike", value)
@@ -199,7 +203,8 @@ def _write_struct(value: msgspec.Struct, path: str) -> dict[str, Any]:
             out[wire] = _write(item, _at(path, wire))
     extra: FrozenDict | None = getattr(value, "extra", None)
     if extra:
-        out.update(_write_mapping(extra, path))
+        # A null kept from elsewhere must not undo a field that was set since.
+        out = {**_write_mapping(extra, path), **out}
     return out
 
 

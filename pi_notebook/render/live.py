@@ -73,61 +73,46 @@ class View(Protocol):
         ...
 
 
-class _Paced:
-    """Update at most every `INTERVAL`, and never leave a change unshown for longer.
+class _Pace:
+    """Refresh at most every `INTERVAL`, and never leave a change unshown for longer.
 
     A stream that never lets the loop turn is served by `changed`, a quiet one by the timer.
+
+    Args:
+        refresh: Shows the run as it is.
+        clock: Seconds that only go forward.
+        later: Calls back on the loop of the run.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, refresh: Callable[[], object], clock: Callable[[], float], later: Later
+    ) -> None:
+        self._refresh = refresh
         self._clock = clock
-        self._due = 0.0
-        self._awaited = False  # whether a timer will refresh
-        self._closed = False
-        self._take: Callable[[], RunSnapshot]
-        self._later: Later
-
-    def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
-        """Begin, and show at once that something goes on."""
-        self._take = take
         self._later = later
-        self._begin(take())
-        self._due = self._clock() + INTERVAL
+        self._due = clock() + INTERVAL
+        self._awaited = False  # whether the timer will ring
+        self._stopped = False
 
     def changed(self) -> None:
-        """Update now if it is time, else arrange for it."""
         now = self._clock()
         if now >= self._due:
             self._refresh()
+            self._due = self._clock() + INTERVAL
         elif not self._awaited:
             self._awaited = True
-            self._later(self._due - now, self._on_timer)
+            self._later(self._due - now, self._ring)
 
-    def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
-        """Show the end; no update follows it."""
-        self._closed = True
-        self._end(run, metadata)
+    def stop(self) -> None:
+        self._stopped = True
 
-    def _on_timer(self) -> None:
+    def _ring(self) -> None:
         self._awaited = False
-        if not self._closed:
+        if not self._stopped:
             self.changed()
 
-    def _refresh(self) -> None:
-        self._update(self._take())
-        self._due = self._clock() + INTERVAL
 
-    def _begin(self, run: RunSnapshot) -> None:
-        raise NotImplementedError
-
-    def _update(self, run: RunSnapshot) -> None:
-        raise NotImplementedError
-
-    def _end(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-
-class LiveView(_Paced):
+class LiveView:
     """Show a run in one output that is updated in place.
 
     Args:
@@ -136,14 +121,25 @@ class LiveView(_Paced):
     """
 
     def __init__(self, publish: Publish, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
         self._publish = publish
+        self._clock = clock
         self._streams: dict[int, MarkdownStream] = {}
         self._sent = 0
         self._last_size = 0
 
-    def _begin(self, run: RunSnapshot) -> None:
-        self._send(live_bundle(run, self._render), update=False)
+    def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
+        """Make the output at once: something goes on."""
+        self._send(live_bundle(take(), self._render), update=False)
+        self._pace = _Pace(lambda: self._update(take()), self._clock, later)
+
+    def changed(self) -> None:
+        """Update now if it is time, else arrange for it."""
+        self._pace.changed()
+
+    def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
+        """Send the full bundle; nothing follows it."""
+        self._pace.stop()
+        self._publish(final_bundle(run), metadata, update=True)
 
     def _update(self, run: RunSnapshot) -> None:
         budget = BYTES_PER_CHARACTER * len(run.text) + BYTES_TO_BEGIN_WITH
@@ -154,9 +150,6 @@ class LiveView(_Paced):
         self._last_size = _size(bundle)
         if self._sent + self._last_size <= budget:
             self._send(bundle, update=True)
-
-    def _end(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
-        self._publish(final_bundle(run), metadata, update=True)
 
     def _send(self, bundle: MimeBundle, *, update: bool) -> None:
         self._last_size = _size(bundle)
@@ -188,7 +181,7 @@ class StaticView:
         self._publish(final_bundle(run), metadata, update=False)
 
 
-class TerminalView(_Paced):
+class TerminalView:
     """Write the text of a run to a terminal as it grows.
 
     Args:
@@ -199,12 +192,25 @@ class TerminalView(_Paced):
     def __init__(
         self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(clock)
         self._write = write
+        self._clock = clock
         self._shown = ""
 
-    def _begin(self, run: RunSnapshot) -> None:
+    def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
+        """Begin; there is nothing to write yet."""
+        self._pace = _Pace(lambda: self._update(take()), self._clock, later)
+
+    def changed(self) -> None:
+        """Write what is new if it is time, else arrange for it."""
+        self._pace.changed()
+
+    def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
+        """Write the rest and end the line."""
+        del metadata
+        self._pace.stop()
         self._update(run)
+        if self._shown:
+            self._write("\n")
 
     def _update(self, run: RunSnapshot) -> None:
         text = plain_text(run)
@@ -215,12 +221,6 @@ class TerminalView(_Paced):
         if new:
             self._write(new)
         self._shown = text
-
-    def _end(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
-        del metadata
-        self._update(run)
-        if self._shown:
-            self._write("\n")
 
 
 class SilentView:

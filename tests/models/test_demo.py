@@ -188,6 +188,14 @@ def test_steps_follow_one_another():
     assert last.text.startswith("add returned: 5.\nmultiply returned: 20.")
 
 
+def test_a_later_step_that_lacks_an_argument_is_passed_over():
+    """Once there are results, the answer reports them rather than ask."""
+    prompt = "add 2 and 3, then boil"
+    first = answered(reply_to(prompt), "5")
+
+    assert reply_to(prompt, TOOLS, *first).text.startswith("add returned: 5.")
+
+
 def test_the_last_user_message_counts():
     """A steering message replaces the plan."""
     call = reply_to("add 2 and 3")

@@ -60,6 +60,7 @@ BOOLEAN, LIST, OBJECT = {"type": "boolean"}, {"type": "array"}, {"type": "object
         ("use_it 4", {"oneOf": [{"type": "null"}]}, "4"),
         ("use_it 4", {"$ref": "#/$defs/Whole"}, 4),
         ("use_it 4", {"$ref": "#/$defs/Nothing/here"}, "4"),
+        ("use_it 4", {"$ref": "#/properties/x"}, "4"),
         ("use_it 4", True, "4"),
         ("What is it about Ada?", STRING, "Ada"),
         ("Berlin", STRING, "Berlin"),

@@ -305,6 +305,18 @@ async def test_usage_is_estimated_as_in_the_reference():
     assert await usage(Prefix(long, 2), "v") == (0, 45, 0, 51)
 
 
+async def test_sampling_constraints_count():
+    """All of a tool's declaration is part of the prompt."""
+    faux = faux_provider()
+
+    async def size(**constraint):
+        faux.set_responses([faux_assistant_message("x")])
+        system = SystemMessage(tools_added=[Tool(name="f", **constraint)])
+        return (await ask(faux, TranscriptContext(messages=[system]))).usage.input
+
+    assert await size(constrained_sampling={"grammar": "x" * 40}) > await size() + 10
+
+
 async def test_a_changed_list_is_measured_again():
     """A caller's list that was edited in place is not taken for the one before."""
     faux = faux_provider()
@@ -348,6 +360,20 @@ async def test_abort_between_chunks_keeps_what_came():
     assert events[-1].error.text == "abcd"
     assert events[-1].error.stop_reason == "aborted"
     assert events[-1].error.usage.output > 0
+
+
+async def test_abort_between_blocks():
+    """Abort after a block has ended is noticed before the next one starts."""
+    faux = faux_provider()
+    faux.set_responses([faux_assistant_message([faux_text("one"), faux_text("two")])])
+    controller = AbortController()
+    events = []
+    async for event in faux.stream_fn(faux.model(), GO, StreamOptions(signal=controller.signal)):
+        events.append(event)
+        if event.type == "text_end":
+            controller.abort()
+
+    assert events[-1].error.content == (faux_text("one"),)
 
 
 async def test_abort_while_the_response_is_made():

@@ -8,8 +8,10 @@ from pi_agent_kernel.messages import (
     ImageContent,
     UserMessage,
 )
+from pi_agent_kernel.models.provider_errors import Place, explain_failure
 from pi_agent_kernel.request import Model
 from provider import ask, failure, play
+from pydantic_ai import exceptions as kinds
 from server import Reply, recorded, unused_url
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("cut", "Half an ans", "without a stop reason"),
+        ("cut", "Half an answer", "without a stop reason"),
         ("error", "Well, ", "The model crashed"),
         ("refusal", "I", "content filter"),
     ],
@@ -119,7 +121,7 @@ async def test_a_connection_that_breaks(server, ending):
     message = await ask(server.url)
 
     assert message.stop_reason == "error"
-    assert message.text == "Half an ans" or ending == "reset"
+    assert message.text == "Half an answer" or ending == "reset"
     assert "broke off in the middle" in message.error_message
 
 
@@ -141,7 +143,7 @@ async def test_a_server_that_hangs(server, silent):
 
     assert message.stop_reason == "error"
     assert "sent nothing for 0.3 s" in message.error_message
-    assert message.text == ("" if silent else "Half an ans")
+    assert message.text == ("" if silent else "Half an answer")
 
 
 async def test_a_bad_image_is_an_error_event():
@@ -187,3 +189,19 @@ async def test_a_missing_package_names_what_to_install(server, monkeypatch):
     message = await ask(server.url)
 
     assert "pip install 'pydantic-ai-slim[openai]'" in message.error_message
+
+
+def test_errors_of_the_set_up_and_of_the_window():
+    """Errors that no server on loopback causes have their words, too."""
+    place = Place(
+        model="m", base_url="http://x/v1", key_variable="K", url_variable="U", requirement="r",
+        idle_timeout=1,
+    )  # fmt: skip
+    window = kinds.ModelContextWindowExceededError("m", "too long")
+    setup = kinds.UserError("No such thing!")
+
+    assert explain_failure(window, place).kind == "context_overflow"
+    assert "context window of m: too long" in explain_failure(window, place).text
+    assert explain_failure(setup, place).text.endswith("set up: No such thing.")
+    assert "x" * 300 in explain_failure(ValueError("x" * 9999), place).text
+    assert len(explain_failure(ValueError("x" * 9999), place).text) < 600

@@ -4,6 +4,8 @@ import anyio
 import pytest
 from pi_agent_kernel.abort import AbortController
 from pi_agent_kernel.events import StreamError
+from pi_agent_kernel.models.openai_chat import OPENAI_BASE_URL, build_model, settings_for
+from pi_agent_kernel.models.provider_http import shared_client
 from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
 from pi_agent_kernel.request import ModelCost, StreamOptions, TranscriptContext
 from provider import GO, LIMIT, ask, in_pieces, model_at, play, types
@@ -23,7 +25,7 @@ async def test_text_streams(server, piece):
     events = await play(server.url)
 
     assert types(events) == ["start", "text_start", "text_delta", "text_end", "done"]
-    assert [e.delta for e in events if e.type == "text_delta"] == ["Hel", "lo, ", "wörld 🌍."]
+    assert [e.delta for e in events if e.type == "text_delta"] == ["He", "llo, ", "wörld 🌍."]
     message = events[-1].message
     assert (message.text, message.stop_reason) == ("Hello, wörld 🌍.", "stop")
     assert (message.usage.input, message.usage.output, message.usage.total_tokens) == (20, 7, 27)
@@ -166,7 +168,7 @@ async def test_abort_closes_the_connection(server, silent):
     assert isinstance(events[-1], StreamError)
     assert events[-1].error.stop_reason == "aborted"
     assert events[-1].error.error_message == "Request was aborted"
-    assert events[-1].error.text == ("" if silent else "Half an ans")
+    assert events[-1].error.text == ("" if silent else "Half an answer")
 
 
 async def test_cancellation_closes_the_connection(server):
@@ -252,3 +254,37 @@ async def test_the_price_is_known_or_said_to_be_unknown(server):
     assert (unknown.total, unknown.extra) == (0, {"costKnown": False})
     assert known.total == pytest.approx((20 * 1 + 9 * 2 + 100 * 0.5) / 1e6)
     assert known.cache_read == pytest.approx(50e-6)
+
+
+async def test_a_payload_that_is_only_looked_at_is_sent_unchanged(server):
+    """`on_payload` that returns nothing changes nothing."""
+    server.play("text")
+
+    await ask(server.url, on_payload=lambda payload, _model: payload.update(model="changed"))
+
+    assert server.requests[0].payload["model"] == "test-1"
+
+
+async def test_the_client_serves_requests_of_others(server):
+    """A request outside a model request passes through unobserved."""
+    server.play("text")
+    client = await shared_client(LIMIT)
+
+    response = await client.post(f"{server.url}/else", json={})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_openai_itself_gets_its_own_settings(anyio_backend):
+    """Only OpenAI's server is sent what others reject: store and the cache key."""
+    client = await shared_client(LIMIT)
+    model = build_model("gpt-5-mini", OPENAI_BASE_URL, "k", client)
+
+    assert model.system == "openai"
+    assert settings_for("s" * 99, OPENAI_BASE_URL) == {
+        "openai_store": False,
+        "openai_prompt_cache_key": "s" * 64,
+    }
+    assert settings_for(None, OPENAI_BASE_URL) == {"openai_store": False}
+    assert settings_for("s", "http://127.0.0.1/v1") == {}

@@ -64,6 +64,13 @@ register_model("breathing", says(lambda: itertools.repeat("abcd "), breathe=True
 register_model("stalled", stalled)
 '''
 
+FRESH = """
+import pi_notebook as pi
+pi.agents._agents.clear()
+pi.agents._tools.clear()
+pi.agent
+"""
+
 
 class Kernel:
     """A kernel and a client that sees every message, and every byte, on iopub."""
@@ -189,10 +196,18 @@ def scripted_models() -> str:
     return SCRIPTED_MODELS
 
 
-@pytest.fixture
-def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
-    """A kernel that somebody watches, with the extension and the scripted models loaded."""
-    started = start_kernel(PI_NOTEBOOK_HEADLESS="0")
+@pytest.fixture(scope="module")
+def _shared_kernel() -> Iterator[Kernel]:
+    """Start one kernel for a file of tests: starting takes longer than most tests do."""
+    started = Kernel(PI_NOTEBOOK_HEADLESS="0")
     assert started.run("%load_ext pi_notebook").error is None
-    assert started.run(SCRIPTED_MODELS).error is None
-    return started
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def kernel(_shared_kernel: Kernel) -> Kernel:
+    """A kernel that somebody watches, with new agents and the scripted models."""
+    for cell in ("%autoawait asyncio", "%reload_ext pi_notebook", FRESH, SCRIPTED_MODELS):
+        assert _shared_kernel.run(cell).error is None, cell
+    return _shared_kernel

@@ -252,14 +252,12 @@ class _Search:
 
     def _find_object(self, _name: str, _field: Schema) -> tuple[bool, Any]:
         start = self._text.find("{")
-        if start >= 0:
-            try:
-                value: object = json.JSONDecoder().raw_decode(self._text[start:])[0]
-            except ValueError:
-                return False, None
-            if isinstance(value, dict):
-                return True, cast("dict[str, Any]", value)
-        return False, None
+        if start < 0:
+            return False, None
+        try:
+            return True, json.JSONDecoder().raw_decode(self._text[start:])[0]
+        except ValueError:
+            return False, None
 
     def _find_string(self, name: str, field: Schema) -> tuple[bool, Any]:
         if self._quoted:

@@ -189,7 +189,7 @@ class FauxProvider:
                 case ThinkingContent():
                     yield builder.thinking_start()
                     add, text = builder.thinking_delta, block.thinking
-                case ToolCall():
+                case _:
                     yield builder.toolcall_start(block.id, block.name)
                     add, text = builder.toolcall_delta, compact_json(block.arguments)
             position, length = 0, len(text)
@@ -214,7 +214,7 @@ class FauxProvider:
                     yield builder.thinking_end(
                         index, text, signature=block.thinking_signature, redacted=block.redacted
                     )
-                case ToolCall():
+                case _:
                     yield builder.toolcall_end(index, block)
         if message.stop_reason in ("error", "aborted"):
             yield StreamError(reason=message.stop_reason, error=message)

@@ -20,7 +20,6 @@ from pi_agent_kernel.messages import (
     TextContent,
     ThinkingContent,
     Tool,
-    ToolResultMessage,
     Usage,
     UserMessage,
     text_of,
@@ -138,7 +137,7 @@ def _text(message: Message) -> str:
             text = content if isinstance(content, str) else "\n".join(map(_block_text, content))
         case AssistantMessage():
             text = _reply_text(message.content)
-        case ToolResultMessage():
+        case _:
             text = "\n".join([message.tool_name, *map(_block_text, message.content)])
     return f"{message.role}:{text}"
 

@@ -82,10 +82,7 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             f"pip install '{place.requirement}'",
             kind="not_installed",
         )
-    try:
-        from pydantic_ai import exceptions as kinds
-    except ImportError:
-        return Failure(text=_raw(error), kind="unknown")
+    from pydantic_ai import exceptions as kinds
 
     status = error.status_code if isinstance(error, kinds.ModelHTTPError) else None
     wait = error.retry_after if isinstance(error, kinds.ModelAPIError) else None
@@ -98,7 +95,7 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
         if said and said[-1] in ".!?":
             said = said[:-1]
         return Failure(
-            text=f"{happened}{said}. {remedy}", kind=kind, status=status, retry_after=wait
+            text=f"{happened}{said}. {remedy}".strip(), kind=kind, status=status, retry_after=wait
         )
 
     match error:

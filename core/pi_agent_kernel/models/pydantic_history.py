@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.json_value import thaw
 from pi_agent_kernel.messages import (
-    AssistantMessage,
     ImageContent,
     Message,
     SystemMessage,
@@ -97,7 +96,7 @@ def to_history(
                         outcome="failed" if message.is_error else "success",
                     )
                 )
-            case AssistantMessage():
+            case _:
                 close()
                 history.append(
                     ModelResponse(
@@ -176,7 +175,7 @@ def _response_part(
                 provider_name=kept.get("provider", system),
                 provider_details=kept.get("details"),
             )
-        case ToolCall():
+        case _:
             kept = _opened(block.thought_signature)
             return ToolCallPart(
                 tool_name=block.name,

@@ -45,6 +45,8 @@ class ResponseReader:
         self._kinds: dict[int, Literal["text", "thinking", "call"]] = {}
         #: Parts that have begun and not ended, in order.
         self._open: list[int] = []
+        #: Every part that has begun, a block or not.
+        self._begun: set[int] = set()
 
     def feed(self, event: ModelResponseStreamEvent) -> Iterator[AssistantMessageEvent]:
         """Yield our events for one of theirs."""
@@ -52,14 +54,11 @@ class ResponseReader:
             case "part_start":
                 yield from self._started(event.index, event.part)
             case "part_delta":
-                delta = self._delta(event.index, event.delta)
-                if delta is not None:
-                    yield delta
-            case "part_end":
-                if self._kinds.get(event.index) != "call":
-                    yield from self._ended(event.index, event.part)
+                yield from self._delta(event.index, event.delta)
+            case "part_end" if self._kinds.get(event.index) != "call":
+                yield from self._ended(event.index, event.part)
             case _:
-                return  # says that a part is the final result: an Agent's concern
+                return  # a call that may go on, or an Agent's concern
 
     def finish(self, *, always_says_why: bool) -> Iterator[AssistantMessageEvent]:
         """Yield the events that end a stream which has run to its end.
@@ -74,8 +73,10 @@ class ResponseReader:
         details = reply.provider_details or {}
         raw = details.get("finish_reason")
         self._note(reply, raw)
+        # The reply leaves out parts that never got a name, so positions in it are no indexes.
+        parts = dict(zip(sorted(self._begun), reply.parts, strict=False))
         for index in list(self._open):
-            yield from self._ended(index, reply.parts[index])
+            yield from self._ended(index, parts[index])
         measured = reply.usage.has_values()
         if reply.state == "incomplete" or (not raw and (always_says_why or not measured)):
             raise ModelError(
@@ -85,8 +86,9 @@ class ResponseReader:
 
     def _started(self, index: int, part: Any) -> Iterator[AssistantMessageEvent]:
         builder = self._builder
-        if index in self._blocks:
+        if index in self._begun:
             return  # replaces what the part's end will tell in full
+        self._begun.add(index)
         match part.part_kind:
             case "text":
                 begun = builder.text_start()
@@ -107,11 +109,12 @@ class ResponseReader:
         if first:
             yield self._piece(index, first)
 
-    def _delta(self, index: int, delta: Any) -> AssistantMessageEvent | None:
+    def _delta(self, index: int, delta: Any) -> Iterator[AssistantMessageEvent]:
         if index not in self._blocks:
-            return None
+            return
         added = delta.args_delta if delta.part_delta_kind == "tool_call" else delta.content_delta
-        return self._piece(index, added) if added else None
+        if added:
+            yield self._piece(index, added)
 
     def _piece(self, index: int, added: Any) -> AssistantMessageEvent:
         builder, block = self._builder, self._blocks[index]
@@ -139,7 +142,7 @@ class ResponseReader:
                     signature=signature_of(part),
                     redacted=True if part.id in _REDACTED and not part.content else None,
                 )
-            case "call":
+            case _:
                 yield builder.toolcall_end(block, _call(part))
 
     def _note(self, reply: ModelResponse, raw: object) -> None:

@@ -101,7 +101,7 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
                         blocks.append(kept)
                 if blocks:
                     sent.append(_replace(message, content=tuple(blocks)))
-            case ToolResultMessage():
+            case _:
                 call = next((c for c in open_calls if c[0] == message.tool_call_id), None)
                 if call is None:
                     continue
@@ -120,7 +120,7 @@ def _foreign(block: AssistantBlock) -> AssistantBlock | None:
             return None
         case TextContent():
             return TextContent(text=block.text)
-        case ToolCall():
+        case _:
             call_id = re.sub(r"[^A-Za-z0-9_-]", "_", block.id)[:_MAX_ID]
             return _replace(block, id=call_id, thought_signature=None)
 
@@ -132,7 +132,7 @@ def _is_empty(block: AssistantBlock) -> bool:
         case ThinkingContent():
             # Signed and redacted thinking counts even without text: providers ask for it back.
             return not (block.redacted or block.thinking_signature or block.thinking.strip())
-        case ToolCall():
+        case _:
             return False
 
 

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from pi_agent_kernel.messages import (
+    AssistantMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+from pi_agent_kernel.models.replay import replayable
+from pi_agent_kernel.request import Model
+
+MODEL = Model(id="m", api="a", provider="p", input=("text", "image"))
+
+
+def assistant(*blocks, own=True, **fields):
+    """Return a reply of this model or of another."""
+    return AssistantMessage(
+        content=blocks, api="a", provider="p", model="m" if own else "other", **fields
+    )
+
+
+def call(id, **fields):
+    """Return a tool call."""
+    return ToolCall(id=id, name="f", **fields)
+
+
+def result(id, text="ok"):
+    """Return a tool result."""
+    return ToolResultMessage(tool_call_id=id, tool_name="f", content=[TextContent(text=text)])
+
+
+def shape(messages):
+    """Return the roles, with the ids of calls and results."""
+    return [
+        (message.role, *(c.id for c in getattr(message, "tool_calls", ())))
+        if message.role != "toolResult"
+        else ("toolResult", message.tool_call_id)
+        for message in replayable(messages, MODEL)
+    ]
+
+
+GO = UserMessage(content="go")
+
+
+def test_failed_replies_are_left_out():
+    """Neither an errored or aborted reply nor results for its calls are sent (E09)."""
+    for reason in ("error", "aborted"):
+        messages = [GO, assistant(call("c1"), stop_reason=reason), result("c1"), GO]
+
+        assert shape(messages) == [("user",), ("user",)]
+
+
+def test_a_call_without_result_gets_an_error_result():
+    """The missing result comes before the next message, or at the end (TR-14)."""
+    messages = [assistant(call("c1"), call("c2")), result("c2"), GO, assistant(call("c3"))]
+
+    assert shape(messages) == [
+        ("assistant", "c1", "c2"),
+        ("toolResult", "c2"),
+        ("toolResult", "c1"),
+        ("user",),
+        ("assistant", "c3"),
+        ("toolResult", "c3"),
+    ]
+    missing = replayable(messages, MODEL)[2]
+    assert (missing.is_error, missing.text) == (True, "No result provided")
+
+
+def test_a_system_message_waits_for_the_results():
+    """A system message between a call and its result comes after the result (TR-14)."""
+    update = SystemMessage(content="new")
+    messages = [update, assistant(call("c1")), update, result("c1"), GO]
+
+    assert shape(messages) == [
+        ("system",),
+        ("assistant", "c1"),
+        ("toolResult", "c1"),
+        ("system",),
+        ("user",),
+    ]
+
+
+def test_ids_are_made_unique():
+    """Equal ids get a suffix, and results find their calls in order (E08)."""
+    long = "x" * 40
+    messages = [
+        assistant(call("c"), call("c"), call(long)),
+        result("c", "first"),
+        result("c", "second"),
+        result(long),
+        assistant(call("c"), call(long), call("")),
+    ]
+    sent = replayable(messages, MODEL)
+
+    assert [each.id for each in sent[0].tool_calls] == ["c", "c_2", long]
+    assert [(each.tool_call_id, each.text) for each in sent[1:3]] == [
+        ("c", "first"),
+        ("c_2", "second"),
+    ]
+    assert [each.id for each in sent[4].tool_calls] == ["c_3", "x" * 38 + "_2", "call"]
+
+
+def test_what_belongs_to_another_model_is_dropped():
+    """Thinking and signatures go only to the model they came from (TR-15, E10)."""
+    blocks = (
+        ThinkingContent(thinking="hm", thinking_signature="s"),
+        TextContent(text="t", text_signature="s"),
+        call("id|with/odd+chars" + "x" * 40, thought_signature="s"),
+    )
+    own, foreign = replayable([assistant(*blocks), assistant(*blocks, own=False)], MODEL)[::2]
+
+    assert own.content == blocks
+    text, tool_call = foreign.content
+    assert text == TextContent(text="t")
+    assert tool_call.id == "id_with_odd_chars" + "x" * 23
+    assert tool_call.thought_signature is None
+
+
+def test_empty_blocks_are_left_out_unless_signed():
+    """Blank thinking and text go, redacted thinking stays; an empty reply goes whole (E13)."""
+    redacted = ThinkingContent(thinking="", redacted=True)
+    messages = [
+        GO,
+        assistant(ThinkingContent(thinking=" "), TextContent(text="")),
+        assistant(redacted, ThinkingContent(thinking=" "), TextContent(text="x")),
+    ]
+    sent = replayable(messages, MODEL)
+
+    assert [message.role for message in sent] == ["user", "assistant"]
+    assert sent[1].content == (redacted, TextContent(text="x"))
+
+
+def test_images_become_text_for_text_only_models():
+    """A run of images becomes one placeholder; text around it stays (TR-15)."""
+    image = ImageContent(data="AA==", mime_type="image/png")
+    blind = Model(id="m", api="a", provider="p")
+    content = [TextContent(text="a"), image, image, TextContent(text="b"), image]
+    omitted = "(image omitted: model does not support images)"
+
+    (user, plain) = replayable([UserMessage(content=content), GO], blind)
+
+    assert [block.text for block in user.content] == ["a", omitted, "b", omitted]
+    assert plain is GO
+    assert replayable([UserMessage(content=content)], MODEL)[0].content == tuple(content)
+
+
+def test_a_blank_result_gets_a_placeholder():
+    """Providers refuse blank output (E11)."""
+    image = ImageContent(data="AA==", mime_type="image/png")
+    pictures = ToolResultMessage(tool_call_id="c2", tool_name="f", content=[image])
+    messages = [assistant(call("c1"), call("c2")), result("c1", "\r\n"), pictures]
+    _, blank, picture = replayable(messages, MODEL)
+
+    assert blank.text == "(no tool output)"
+    assert picture.content == (TextContent(text="(see attached image)"), image)
