@@ -123,7 +123,9 @@ class Scripted:
         """Assert what holds after every run, however it ended."""
         counts = Counter(self.types)
         for start, end in PAIRS:
-            assert counts[start] == counts[end], (start, end, self.core)
+            # A failure in a listener of agent_end is announced by another one.
+            same = counts[start] == counts[end]
+            assert same or (end == "agent_end" and counts[end] > counts[start]), self.core
         assert counts["turn_start"] <= counts["turn_end"], self.core
         assert self.agent.signal is None
         assert not self.state.is_streaming

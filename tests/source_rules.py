@@ -26,17 +26,21 @@ NOTEBOOK = "pi_notebook"
 # itself, what its users see.
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     KERNEL: (
-        ("errors", "json_value", "messages"),
-        ("events", "abort", "backend", "json_prefix", "json_stream"),
-        ("schema_text_rules", "schema_checks", "schema_errors", "coercion", "schema"),
+        ("errors", "json_value", "awaiting", "messages", "worker_threads"),
+        ("events", "backend", "abort", "json_strict", "json_prefix", "json_stream"),
+        ("schema_text_rules", "schema_references", "schema_checks", "schema_errors"),
+        ("coercion", "schema"),
         ("request", "response"),
-        ("transcript", "streams", "wire"),
-        ("tool_results", "signature", "tools", "hooks"),
-        ("invocation", "execution", "loop", "models"),
-        ("queues", "log", "explain", "state"),
+        ("transcript", "streams", "wire", "blocking"),
+        ("tool_context", "tool_results", "agent_tool", "signature", "tools"),
+        ("hooks", "abort_watch", "invocation"),
+        ("loop_config", "tool_call", "execution", "run", "model_request", "loop", "models"),
+        ("queues", "log", "explain", "subscriptions", "prompt_input"),
+        ("state_lists", "state", "failure"),
+        ("active_run",),
         ("agent",),
         ("",),
-        ("testing", "conformance"),
+        ("event_rules", "testing", "pytest_fixtures", "conformance"),
     ),
     NOTEBOOK: (
         ("errors", "config", "transformer", "kernel_compat", "snapshot", "cells", "approvals"),
@@ -69,7 +73,10 @@ JUPYTER = frozenset(
 )  # fmt: skip
 KERNEL_AT_IMPORT = frozenset({"anyio", "msgspec", KERNEL})
 # Modules that themselves load on first use, and the package they are there for.
-LOADED_LATE = {f"{KERNEL}.models.pydantic_ai": frozenset({"pydantic_ai"})}
+LOADED_LATE = {
+    f"{KERNEL}.models.pydantic_ai": frozenset({"pydantic_ai"}),
+    f"{KERNEL}.schema_errors": frozenset({"jsonschema", "referencing"}),
+}
 
 LONGEST_MODULE = 500
 TOP_LEVEL = frozenset(

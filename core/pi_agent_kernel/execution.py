@@ -154,11 +154,9 @@ class ToolBatch:
         settings = self._settings
         running = [_RunningCall(prepared) for prepared in allowed]
         async with settings.backend.open_jobs() as jobs:
-            remove = None
-            if settings.signal is not None:
-                # A tool may swallow its cancellation; the batch does not wait for it for ever.
-                look = partial(settings.backend.later, settings.abort_grace + PATIENCE, jobs.wake)
-                remove = settings.signal.add_listener(settings.backend.soon(look))
+            # A tool may swallow its cancellation; the batch does not wait for it for ever.
+            patience = settings.watch.grace + PATIENCE
+            key = settings.watch.add(partial(settings.backend.later, patience, jobs.wake))
             try:
                 for one in running:
                     one.job = jobs.start(partial(self._carry_out, one, jobs))
@@ -166,8 +164,7 @@ class ToolBatch:
                 await self._leave_behind([one for one in running if not one.outcome], jobs)
                 await jobs.join()
             finally:
-                if remove is not None:
-                    remove()
+                settings.watch.discard(key)
                 if jobs.error is not None:
                     for one in running:
                         one.close()

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 import anyio
 import msgspec
 
-from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.abort_watch import AbortWatch
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, Jobs, is_cancellation
 from pi_agent_kernel.events import AgentEvent, ToolExecutionUpdate
@@ -177,10 +177,9 @@ async def call_tool(
     tool_call_id: str,
     args: dict[str, Any],
     *,
-    signal: AbortSignal | None,
+    watch: AbortWatch,
     backend: Backend,
     progress: Progress,
-    abort_grace: float,
     run_sync: RunSync | None,
 ) -> Ending:
     """Run a tool's function to its end, whatever that is; never raises for the tool.
@@ -189,24 +188,21 @@ async def call_tool(
         tool: The tool.
         tool_call_id: Id of the call.
         args: Validated arguments; the tool owns them.
-        signal: Aborts the call.
+        watch: Aborts the call.
         backend: The loop the run lives on.
         progress: Takes the tool's reports.
-        abort_grace: Seconds a tool that takes the signal has after an abort.
         run_sync: How plain functions run; worker threads by default.
 
     Returns:
         The ending.
     """
-    execute = partial(tool.execute, tool_call_id, args, signal, progress.report)
+    execute = partial(tool.execute, tool_call_id, args, watch.signal, progress.report)
     expiry = backend.expiry()
-    remove: Callable[[], None] | None = None
+    cut = partial(expiry.expire_in, watch.grace) if tool.takes_signal else expiry.expire
+    key = watch.add(cut)
     value: object = None
     try:
         with expiry:
-            if signal is not None:
-                cut = partial(expiry.expire_in, abort_grace) if tool.takes_signal else expiry.expire
-                remove = signal.add_listener(backend.soon(cut))
             if tool.timeout is not None:
                 expiry.expire_in(tool.timeout)
             value = await _execute(tool, execute, backend, run_sync)
@@ -220,8 +216,7 @@ async def call_tool(
             raise
         return Ending(error=error)
     finally:
-        if remove is not None:
-            remove()
+        watch.discard(key)
 
 
 async def _execute(

@@ -81,18 +81,18 @@ async def run_agent_loop(  # noqa: PLR0917 - api.md fixes the order
 
     Source: LL-02.
     """
-    run = Run(context, config, emit, signal, stream_fn, backend)
-    opening = run.declared(prompts)
-    for message in opening:
-        run.append(message)
-    run.settle_declarations()
-    await run.send(AgentStart())
-    await run.send(TurnStart())
-    for message in opening:
-        await run.send(MessageStart(message=message))
-        await run.send(MessageEnd(message=message))
-    await _take_turns(run)
-    return run.new_messages
+    with Run(context, config, emit, signal, stream_fn, backend) as run:
+        opening = run.declared([coerce_message(message) for message in prompts])
+        for message in opening:
+            run.append(message)
+        run.settle_declarations()
+        await run.send(AgentStart())
+        await run.send(TurnStart())
+        for message in opening:
+            await run.send(MessageStart(message=message))
+            await run.send(MessageEnd(message=message))
+        await _take_turns(run)
+        return run.new_messages
 
 
 async def run_agent_loop_continue(
@@ -112,11 +112,11 @@ async def run_agent_loop_continue(
     Source: LL-02; the rest as `run_agent_loop`.
     """
     _check_tail(context)
-    run = Run(context, config, emit, signal, stream_fn, backend)
-    await run.send(AgentStart())
-    await run.send(TurnStart())
-    await _take_turns(run)
-    return run.new_messages
+    with Run(context, config, emit, signal, stream_fn, backend) as run:
+        await run.send(AgentStart())
+        await run.send(TurnStart())
+        await _take_turns(run)
+        return run.new_messages
 
 
 def agent_loop(
@@ -273,13 +273,12 @@ async def _run_tools(
             tools=run.tools_by_name,
             assistant_message=message,
             context=run.context,
-            signal=run.signal,
+            watch=run.watch,
             backend=run.backend,
             before_tool_call=config.before_tool_call,
             after_tool_call=config.after_tool_call,
             after_tool_result=config.after_tool_result,
             mode=config.tool_execution,
-            abort_grace=config.abort_grace,
             run_sync=config.run_sync,
             tasks=config.tasks,
         ),

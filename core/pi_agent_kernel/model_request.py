@@ -10,13 +10,14 @@ Source: CO-07, CO-08, LP-05, EV-08, EV-09, AB-02, S4-02, S4-03, DEVIATIONS 1, 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
 import msgspec
 
 from pi_agent_kernel.awaiting import is_async_generator, is_awaitable
+from pi_agent_kernel.backend import Expiry
 from pi_agent_kernel.events import (
     MessageEnd,
     MessageStart,
@@ -132,10 +133,11 @@ async def _stream(
     last: StreamEvent | None = None
     final: AssistantMessage | None = None
     stream: Any = None
-    watch = _Watch(run)
+    key = 0
     try:
-        with watch.expiry as expiry:
-            stream = await watch.open(request)
+        with run.backend.expiry() as expiry:
+            stream, key = await _open(run, request, expiry)
+            at_once = is_async_generator(stream)
             async for event in stream:
                 kind = cast("type[Any]", type(event))
                 if kind is StreamDone or kind is StreamError:
@@ -156,12 +158,12 @@ async def _stream(
                     await waiting
                     if expiry.release():
                         break
-                if watch.at_once and signal is not None and signal.aborted:
+                if at_once and signal is not None and signal.aborted:
                     break
             else:
                 final = await _result_of(stream)
     finally:
-        watch.end()
+        run.watch.discard(key)
         if is_async_generator(stream):
             await stream.aclose()
     return last, final
@@ -186,45 +188,23 @@ def _unfinished(run: Run, last: StreamEvent | None) -> AssistantMessage:
     return msgspec.structs.replace(last.partial, stop_reason=reason, error_message=text)
 
 
-class _Watch:
-    """Cut a stream off on abort: at once if it runs in our own task, else after the grace."""
+async def _open(run: Run, request: _Request, expiry: Expiry) -> tuple[Any, int]:
+    """Call the stream function; returns its stream and the key of the watch over it.
 
-    __slots__ = ("_remove", "_run", "at_once", "expiry")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._remove: Callable[[], None] | None = None
-        self.expiry = run.backend.expiry()
-        self.at_once = False
-
-    async def open(self, request: _Request) -> Any:
-        """Call the stream function and return its stream."""
-        run = self._run
-        opened: Any = run.stream_fn(run.model, *request)
-        self.at_once = is_async_generator(opened)
-        if not self.at_once and is_awaitable(opened):
-            self._watch(partial(self.expiry.expire_in, run.config.abort_grace))
+    On abort a generator, which runs in our own task, is cut off at once. Any other stream may
+    send its own last event within the grace.
+    """
+    by_itself = partial(expiry.expire_in, run.config.abort_grace)
+    opened: Any = run.stream_fn(run.model, *request)
+    if not is_async_generator(opened) and is_awaitable(opened):
+        key = run.watch.add(by_itself)
+        try:
             opened = await opened
-            self.end()
-            self.at_once = is_async_generator(opened)
-        if not hasattr(opened, "__aiter__"):
-            raise TypeError(
-                "A stream function returns an async iterable of stream events, not "
-                f"{type(opened).__name__}."
-            )
-        self._watch(
-            self.expiry.expire
-            if self.at_once
-            else partial(self.expiry.expire_in, run.config.abort_grace)
+        finally:
+            run.watch.discard(key)
+    if not hasattr(opened, "__aiter__"):
+        raise TypeError(
+            "A stream function returns an async iterable of stream events, not "
+            f"{type(opened).__name__}."
         )
-        return opened
-
-    def end(self) -> None:
-        """End the watch."""
-        if self._remove is not None:
-            self._remove()
-            self._remove = None
-
-    def _watch(self, cut: Callable[[], object]) -> None:
-        if self._run.signal is not None:
-            self._remove = self._run.signal.add_listener(self._run.backend.soon(cut))
+    return opened, run.watch.add(expiry.expire if is_async_generator(opened) else by_itself)

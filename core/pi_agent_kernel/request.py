@@ -90,6 +90,10 @@ class Prefix(Sequence[T]):
         self._items = items
         self._length = len(items) if length is None else length
 
+    def views_same_list(self, other: object) -> bool:
+        """Say whether another prefix shows the same list, so that one is the start of the other."""
+        return isinstance(other, Prefix) and cast("Prefix[Any]", other)._items is self._items
+
     def __len__(self) -> int:
         return self._length
 

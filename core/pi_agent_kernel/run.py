@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.abort_watch import AbortWatch
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend
 from pi_agent_kernel.events import AgentEvent
@@ -60,6 +60,7 @@ class Run:
         self.signal = signal
         self.emit = cast("Emit", emit)
         self.backend = backend or current_backend()
+        self.watch = AbortWatch(signal, self.backend, config.abort_grace)
         self.stream_fn = stream_fn or get_default_stream_fn()
         self.model = config.model
         self.reasoning = config.reasoning
@@ -68,6 +69,12 @@ class Run:
         self.turn_open = True
         self.last_turn: TurnContext | None = None
         self.use(context)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.watch.close()
 
     # -------------------------------------------------------------------- the transcript
 
@@ -146,18 +153,7 @@ class Run:
         Returns:
             The answer; None if the hook was cut off.
         """
-        if not is_awaitable(answer):
-            return answer
-        if self.signal is None:
-            return await answer
-        with self.backend.expiry() as expiry:
-            cut = self.backend.soon(partial(expiry.expire_in, self.config.abort_grace))
-            remove = self.signal.add_listener(cut)
-            try:
-                return await answer
-            finally:
-                remove()
-        return None
+        return await self.watch.outlast(answer) if is_awaitable(answer) else answer
 
     def closing_message(self, reason: Any, text: str) -> AssistantMessage:
         """Make an assistant message without content that says how a request ended."""

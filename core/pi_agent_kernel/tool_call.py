@@ -12,13 +12,13 @@ Source: TL-03 to TL-08, TL-13 to TL-19, HK-01 to HK-06, S4-08, S4-09, DEVIATIONS
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.abort_watch import AbortWatch
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend, is_cancellation
 from pi_agent_kernel.errors import ToolNotFoundError
@@ -83,20 +83,19 @@ class ToolSettings(msgspec.Struct, kw_only=True):
     tools: Mapping[str, AgentTool]
     assistant_message: AssistantMessage
     context: AgentContext
-    signal: AbortSignal | None
+    watch: AbortWatch
     backend: Backend
     before_tool_call: BeforeToolCall | None = None
     after_tool_call: AfterToolCall | None = None
     after_tool_result: AfterToolResult | None = None
     mode: ToolExecutionMode = "parallel"
-    abort_grace: float = 0.25
     run_sync: RunSync | None = None
     tasks: set[object] | None = None
 
     @property
     def aborted(self) -> bool:
         """Whether the run was aborted."""
-        return self.signal is not None and self.signal.aborted
+        return self.watch.aborted
 
 
 class PreparedCall(msgspec.Struct, kw_only=True):
@@ -142,23 +141,26 @@ async def run_tool_call(
 
     Source: TL-19.
     """
+    backend = current_backend()
     settings = ToolSettings(
         tools={tool.name: tool for tool in reversed(tools)},
         assistant_message=assistant_message
         or AssistantMessage(content=(tool_call,), stop_reason="toolUse"),
         context=context or AgentContext(),
-        signal=signal,
-        backend=current_backend(),
+        watch=AbortWatch(signal, backend, abort_grace),
+        backend=backend,
         before_tool_call=before_tool_call,
         after_tool_call=after_tool_call,
-        abort_grace=abort_grace,
         run_sync=run_sync,
     )
-    prepared = await prepare_call(settings, tool_call)
-    if isinstance(prepared, ToolCallOutcome):
-        return prepared
-    progress = Progress(settings.backend, on_update or (lambda _partial: None))
-    return await perform_call(settings, prepared, progress)
+    try:
+        prepared = await prepare_call(settings, tool_call)
+        if isinstance(prepared, ToolCallOutcome):
+            return prepared
+        progress = Progress(backend, on_update or (lambda _partial: None))
+        return await perform_call(settings, prepared, progress)
+    finally:
+        settings.watch.close()
 
 
 async def prepare_call(settings: ToolSettings, call: ToolCall) -> PreparedCall | ToolCallOutcome:
@@ -205,10 +207,10 @@ async def _ask_before(
             args=args,
             context=settings.context,
         ),
-        settings.signal,
+        settings.watch.signal,
     )
     if is_awaitable(answer):
-        answer = await _wait(settings, answer)
+        answer = await settings.watch.outlast(answer)
     if settings.aborted:
         return failed_call(call, ABORTED_TEXT)
     replaced: Mapping[str, Any] | None = None
@@ -245,10 +247,9 @@ async def perform_call(
         tool,
         call.id,
         prepared.args,
-        signal=settings.signal,
+        watch=settings.watch,
         backend=settings.backend,
         progress=progress,
-        abort_grace=settings.abort_grace,
         run_sync=settings.run_sync,
     )
     duration_ms = round((time.perf_counter() - began) * 1000)
@@ -292,10 +293,10 @@ async def _ask_after(
             is_error=outcome.is_error,
             context=settings.context,
         ),
-        settings.signal,
+        settings.watch.signal,
     )
     if is_awaitable(answer):
-        answer = await _wait(settings, answer)
+        answer = await settings.watch.outlast(answer)
     if answer is None:
         return outcome
     if not isinstance(answer, AfterToolCallResult):
@@ -328,9 +329,9 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
     call = outcome.tool_call
     message = outcome.message()
     try:
-        answer: Any = hook(message, settings.signal)
+        answer: Any = hook(message, settings.watch.signal)
         if is_awaitable(answer):
-            answer = await _wait(settings, answer)
+            answer = await settings.watch.outlast(answer)
         if answer is None or answer is message:
             return outcome
         if (answer.tool_call_id, answer.tool_name) != (call.id, call.name):
@@ -350,21 +351,6 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
         is_error=outcome.result.is_error if outcome.result.is_error is None else answer.is_error,
     )
     return msgspec.structs.replace(outcome, result=result, is_error=answer.is_error)
-
-
-async def _wait(settings: ToolSettings, answer: Awaitable[Any]) -> Any:
-    """Await a hook; once the run is aborted it has the same grace as a tool."""
-    signal = settings.signal
-    if signal is None:
-        return await answer
-    with settings.backend.expiry() as expiry:
-        soon = settings.backend.soon(partial(expiry.expire_in, settings.abort_grace))
-        remove = signal.add_listener(soon)
-        try:
-            return await answer
-        finally:
-            remove()
-    return None
 
 
 def failed_call(call: ToolCall, text: str, duration_ms: int | None = None) -> ToolCallOutcome:

@@ -322,7 +322,7 @@ async def test_event_payloads_never_change_the_transcript():
     await s.prompt()
 
     assert len(refused) >= 4
-    assert s.state.messages[1].tool_calls[0].arguments == {"a": {"b": [1]}}
+    assert s.state.messages[2].tool_calls[0].arguments == {"a": {"b": [1]}}
     assert s.of("tool_execution_end")[0].result.structured_content == {"x": {"y": [1]}}
 
 

@@ -175,7 +175,7 @@ await started.wait()
 """
     assert kernel.run(background).error is None
 
-    for cell in ("%%agent\nhi", "%%time\n%%agent\nhi"):
+    for cell in ("%%agent\nhi", "get_ipython().run_cell_magic('agent', '', 'hi')"):
         outcome = kernel.run(cell)
         assert outcome.error == "AgentUnavailable"
         (line,) = outcome.reply["traceback"]

@@ -4,6 +4,9 @@ import pytest
 
 pytestmark = pytest.mark.kernel
 
+AWAITED = "%%agent --model {model}\ngo"
+NESTED = "get_ipython().run_cell_magic('agent', '--model {model}', 'go')"
+
 
 def shows_text(message):
     kinds = ("display_data", "update_display_data")
@@ -68,15 +71,14 @@ register_model("elsewhere", calls("elsewhere"))
 '''
 
 
-@pytest.mark.parametrize("prefix", ["", "%%time\n"], ids=["awaited", "nested"])
+@pytest.mark.parametrize("cell", [AWAITED, NESTED], ids=["awaited", "nested"])
 @pytest.mark.parametrize("tool", ["blocks", "waits", "elsewhere"])
-def test_interrupt_reaches_a_running_tool(kernel, tool, prefix):
+def test_interrupt_reaches_a_running_tool(kernel, tool, cell):
     """Plain, async and threaded tools are interrupted, and every call is answered."""
     assert kernel.run("import pi_agent_kernel").error is None
     assert kernel.run(TOOLS).error is None
     for _ in range(5):
-        cell = f"{prefix}%%agent --model {tool}\ngo"
-        outcome = kernel.run(cell, interrupt_when=prints("tool runs"))
+        outcome = kernel.run(cell.format(model=tool), interrupt_when=prints("tool runs"))
         assert_aborted(outcome)
         assert_works(kernel)
 
@@ -89,10 +91,7 @@ def test_interrupt_reaches_a_running_tool(kernel, tool, prefix):
 def test_interrupt_reaches_a_nested_run(kernel):
     """A run that the main thread waits for is interrupted like one that is awaited."""
     for _ in range(5):
-        outcome = kernel.run(
-            "get_ipython().run_cell_magic('agent', '--model breathing', 'go')",
-            interrupt_when=shows_text,
-        )
+        outcome = kernel.run(NESTED.format(model="breathing"), interrupt_when=shows_text)
         assert_aborted(outcome)
         assert_works(kernel)
 

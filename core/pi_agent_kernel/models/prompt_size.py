@@ -94,8 +94,7 @@ class _Prompt:
     def is_start_of(self, messages: Sequence[Message]) -> bool:
         if len(messages) < self.count:
             return False
-        mine = getattr(self.messages, "_items", self)
-        if mine is getattr(messages, "_items", None):
+        if isinstance(messages, Prefix) and messages.views_same_list(self.messages):
             return True  # views of one list, which only grows
         return list(messages[: self.count]) == list(self.messages)
 
