@@ -6,11 +6,8 @@ Two ways, one class:
     run_apart   on a loop of its own in another thread, while this thread waits and serves it: for
                 callers that cannot await (`%%time`, a loop over `run_cell_magic`, `prompt_sync`)
 
-Either way plain tool functions and displays run on the thread that started the run.
-
-ipykernel's own SIGINT handler does not wake a waiting loop (ipython/ipykernel#881), so a run brings
-its own. It asks the run to abort, the second time cancels it, and raises KeyboardInterrupt only
-while a plain tool function is on the stack: out of a task that would tear the loop down.
+Either way plain tool functions and displays run on the thread that started the run. The first
+interrupt asks the run to abort, the second one cancels it.
 """
 
 from __future__ import annotations
@@ -20,20 +17,19 @@ import contextlib
 import contextvars
 import logging
 import queue
-import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
-from pi_agent_kernel.abort import OperationAborted, run_soon
+from pi_agent_kernel.abort import run_soon
 
 from pi_notebook.errors import AgentAborted
+from pi_notebook.interrupts import UserCode, interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from types import FrameType
 
 __all__ = ["ForegroundRun"]
 
@@ -42,8 +38,6 @@ __all__ = ["ForegroundRun"]
 SETTLING_TURNS = 5
 
 _log = logging.getLogger(__name__)
-_watched: list[ForegroundRun] = []
-_handler_before: Any = None
 
 
 class ForegroundRun:
@@ -57,9 +51,9 @@ class ForegroundRun:
         self._abort = abort
         self._thread = threading.get_ident()
         self._jobs: queue.SimpleQueue[Callable[[], object] | None] | None = None
-        self._in_user_code = False
         self._wake: Callable[[], None] | None = None
         self._cancel: Callable[[], None] | None = None
+        self.user_code = UserCode()
         #: Whether an interrupt has asked the run to end.
         self.interrupted = False
 
@@ -79,7 +73,7 @@ class ForegroundRun:
             AgentAborted: An interrupt came before the work began, or it had to be cancelled.
         """
         try:
-            with _interrupts(self):
+            with self._interrupts():
                 for _ in range(SETTLING_TURNS):
                     await anyio.lowlevel.checkpoint()
                 await self._run(work)
@@ -97,7 +91,7 @@ class ForegroundRun:
             AgentAborted: As `run_here`.
         """
         jobs = self._jobs = queue.SimpleQueue()
-        with _interrupts(self), anyio.from_thread.start_blocking_portal("asyncio") as portal:
+        with self._interrupts(), anyio.from_thread.start_blocking_portal("asyncio") as portal:
             context = contextvars.copy_context()
             ended = context.run(portal.start_task_soon, self._run, work)
             ended.add_done_callback(lambda _ended: jobs.put(None))
@@ -130,10 +124,13 @@ class ForegroundRun:
         if self._wake is not None:
             self._wake()
 
-    @property
-    def in_user_code(self) -> bool:
-        """Whether a plain tool function is on the stack of the thread that started the run."""
-        return self._in_user_code
+    @contextlib.contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        try:
+            with interrupts(self):
+                yield
+        finally:
+            self.user_code.close()
 
     async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
         with anyio.CancelScope() as scope:
@@ -145,20 +142,7 @@ class ForegroundRun:
         raise AgentAborted
 
     def _call_user_code(self, call: Callable[[], Any]) -> Any:
-        try:
-            return self._call_watched(call)
-        except KeyboardInterrupt:
-            raise OperationAborted from None
-
-    def _call_watched(self, call: Callable[[], Any]) -> Any:
-        # The flag first, then the question, then the call: an interrupt finds no gap.
-        outer, self._in_user_code = self._in_user_code, True
-        try:
-            if self.interrupted:
-                raise OperationAborted
-            return call()
-        finally:
-            self._in_user_code = outer
+        return self.user_code.call(call, forbidden=lambda: self.interrupted)
 
     async def _call_over_there(self, call: Callable[[], Any]) -> Any:
         done = anyio.Event()
@@ -178,47 +162,6 @@ class ForegroundRun:
         if problem:
             raise problem[0]
         return outcome[0]
-
-
-@contextlib.contextmanager
-def _interrupts(run: ForegroundRun) -> Iterator[None]:
-    """Let SIGINT reach a run, and the runs it is nested in."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _watch(run)
-    try:
-        yield
-    finally:
-        _unwatch(run)
-
-
-def _watch(run: ForegroundRun) -> None:
-    global _handler_before  # noqa: PLW0603 - there is one signal handler in a process
-    installed = signal.getsignal(signal.SIGINT)
-    if installed is not _on_sigint:
-        # The kernel puts its own handler back after each cell: runs left over from an earlier
-        # cell are in the background now, and this cell's interrupt is not theirs.
-        _watched.clear()
-        _handler_before = installed
-        signal.signal(signal.SIGINT, _on_sigint)
-    _watched.append(run)
-
-
-def _unwatch(run: ForegroundRun) -> None:
-    if run not in _watched:
-        return
-    _watched.remove(run)
-    if not _watched and signal.getsignal(signal.SIGINT) is _on_sigint:
-        # None: it was not installed from Python, so it cannot be put back.
-        signal.signal(signal.SIGINT, _handler_before or signal.SIG_DFL)
-
-
-def _on_sigint(_number: int, _frame: FrameType | None) -> None:
-    for run in reversed(_watched):
-        run.interrupt()
-    if any(run.in_user_code for run in _watched):
-        raise KeyboardInterrupt
 
 
 def _nothing() -> None:

@@ -96,9 +96,9 @@ class ActiveRun:
         """Apply an event to the state, log it, deliver it (EV-04, EV-10)."""
         if not self._open:
             raise RuntimeError(f"{event.type} was emitted outside an active run.")
-        if isinstance(event, MessageUpdate):
+        if type(event) is MessageUpdate:
             self._log.append_update(event, self._state.streaming)
-            self._state.apply(event)
+            self._state.streaming = event
         else:
             self._parts.note(event)
             self._log.append(event, self._state.apply(event))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from pi_agent_kernel.json_value import FrozenDict, freeze, thaw
+from pi_agent_kernel.json_value import FrozenDict, freeze
 from pi_agent_kernel.messages import Tool
 
 if TYPE_CHECKING:
@@ -294,10 +295,16 @@ def _json_copy(schema: object, what: str, where: str) -> FrozenDict:
     if not isinstance(schema, Mapping):
         raise _error(TypeError, f"{what}{where}", schema, "give a JSON Schema")
     try:
-        copied: object = json.loads(json.dumps(thaw(schema), allow_nan=False))
+        text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(f"The {what}{where} cannot be written as JSON: {error}.") from error
-    return cast("FrozenDict", freeze(copied))
+    return _frozen_schema(text)
+
+
+@lru_cache(maxsize=256)
+def _frozen_schema(text: str) -> FrozenDict:
+    """Read a schema; equal ones are one object, compiled once however many tools have it."""
+    return cast("FrozenDict", freeze(json.loads(text)))
 
 
 def to_tool_declaration(tool: AgentTool) -> Tool:

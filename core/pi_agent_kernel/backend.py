@@ -293,7 +293,7 @@ class _AsyncioJobs:
         return _AsyncioJob(task)
 
     async def join(self) -> None:
-        if self._tasks:
+        if self._tasks and self.error is None:
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
@@ -471,7 +471,7 @@ class _AnyioJobs:
         return job
 
     async def join(self) -> None:
-        if self._jobs:
+        if self._jobs and self.error is None:
             self._woken = anyio.Event()
             await self._woken.wait()
 
@@ -479,8 +479,8 @@ class _AnyioJobs:
         self._woken.set()
 
     def leave(self, job: Job) -> None:
-        # A nursery waits for all of its tasks; under trio a cancelled one cannot go on.
-        self._jobs.discard(job)  # pyright: ignore[reportArgumentType]
+        # A nursery waits for all of its tasks; under trio a cancelled one gets nowhere.
+        job.cancel()
 
     async def _run(self, job: _AnyioJob, work: Work) -> None:
         # The shield keeps a cancelled caller from tearing the run apart: it aborts instead.

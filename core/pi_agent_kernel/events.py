@@ -4,6 +4,9 @@ Two levels. A *stream event* (`AssistantMessageEvent`) is one step of one model 
 *agent event* (`AgentEvent`) is one step of a run and may carry a stream event
 (`message_update`). All are immutable and match by class; `.type` is the reference's wire string.
 
+Those that cannot be part of a reference cycle are outside the garbage collector's care
+(`gc=False`): a session holds many.
+
 A stream event does not hold a copy of the message so far: it holds its `origin` (the record of
 the response) and its position `at` in it; `partial` builds the message as it was at that event,
 whenever it is read (MD-05, DEVIATIONS 11).
@@ -81,7 +84,7 @@ class ResponseRecord(Protocol):
 # ------------------------------------------------------------------------- stream events
 
 
-class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Be a step of a response; `origin` and `at` say where in its record (MD-05)."""
 
     type: ClassVar[str]
@@ -96,13 +99,13 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
         return origin if isinstance(origin, AssistantMessage) else origin.message_at(self.at)
 
 
-class StreamStart(StreamEvent, frozen=True, kw_only=True):
+class StreamStart(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Say that the response has begun; precedes every update (MD-03)."""
 
     type: ClassVar[str] = "start"
 
 
-class TextStart(StreamEvent, frozen=True, kw_only=True):
+class TextStart(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Say that a text block has begun, empty (MD-05)."""
 
     type: ClassVar[str] = "text_start"
@@ -110,7 +113,7 @@ class TextStart(StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class TextDelta(StreamEvent, frozen=True, kw_only=True):
+class TextDelta(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry the next piece of a text block."""
 
     type: ClassVar[str] = "text_delta"
@@ -119,7 +122,7 @@ class TextDelta(StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class TextEnd(StreamEvent, frozen=True, kw_only=True):
+class TextEnd(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry a whole text block; authoritative over its deltas (MD-05)."""
 
     type: ClassVar[str] = "text_end"
@@ -128,7 +131,7 @@ class TextEnd(StreamEvent, frozen=True, kw_only=True):
     content: str
 
 
-class ThinkingStart(StreamEvent, frozen=True, kw_only=True):
+class ThinkingStart(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Say that a thinking block has begun, empty."""
 
     type: ClassVar[str] = "thinking_start"
@@ -136,7 +139,7 @@ class ThinkingStart(StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class ThinkingDelta(StreamEvent, frozen=True, kw_only=True):
+class ThinkingDelta(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry the next piece of a thinking block."""
 
     type: ClassVar[str] = "thinking_delta"
@@ -145,7 +148,7 @@ class ThinkingDelta(StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class ThinkingEnd(StreamEvent, frozen=True, kw_only=True):
+class ThinkingEnd(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry a whole thinking block."""
 
     type: ClassVar[str] = "thinking_end"
@@ -154,7 +157,7 @@ class ThinkingEnd(StreamEvent, frozen=True, kw_only=True):
     content: str
 
 
-class ToolCallStart(StreamEvent, frozen=True, kw_only=True):
+class ToolCallStart(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Say that a tool call has begun; `partial` already names it."""
 
     type: ClassVar[str] = "toolcall_start"
@@ -162,7 +165,7 @@ class ToolCallStart(StreamEvent, frozen=True, kw_only=True):
     content_index: int
 
 
-class ToolCallDelta(StreamEvent, frozen=True, kw_only=True):
+class ToolCallDelta(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry the next piece of a tool call's argument text.
 
     The arguments so far are `partial.content[content_index].arguments`, always an object (MD-06).
@@ -174,7 +177,7 @@ class ToolCallDelta(StreamEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class ToolCallEnd(StreamEvent, frozen=True, kw_only=True):
+class ToolCallEnd(StreamEvent, frozen=True, kw_only=True, gc=False):
     """Carry the complete tool call."""
 
     type: ClassVar[str] = "toolcall_end"
@@ -183,7 +186,7 @@ class ToolCallEnd(StreamEvent, frozen=True, kw_only=True):
     tool_call: ToolCall
 
 
-class StreamDone(msgspec.Struct, frozen=True, kw_only=True):
+class StreamDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """End a stream with its final message; nothing follows (MD-03)."""
 
     type: ClassVar[str] = "done"
@@ -192,7 +195,7 @@ class StreamDone(msgspec.Struct, frozen=True, kw_only=True):
     message: AssistantMessage
 
 
-class StreamError(msgspec.Struct, frozen=True, kw_only=True):
+class StreamError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """End a stream that failed or was aborted; may come without a start (MD-03)."""
 
     type: ClassVar[str] = "error"
@@ -224,7 +227,7 @@ AssistantMessageEvent = (
 # -------------------------------------------------------------------------- agent events
 
 
-class AgentStart(msgspec.Struct, frozen=True, kw_only=True):
+class AgentStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Open a run; always its first event (EV-02)."""
 
     type: ClassVar[str] = "agent_start"
@@ -238,7 +241,7 @@ class AgentEnd(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[AgentMessage]
 
 
-class TurnStart(msgspec.Struct, frozen=True, kw_only=True):
+class TurnStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Open a turn: one model response and its tool results (LP-01)."""
 
     type: ClassVar[str] = "turn_start"
@@ -261,7 +264,7 @@ class MessageStart(msgspec.Struct, frozen=True, kw_only=True):
     message: AgentMessage
 
 
-class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True):
+class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Forward one stream event of the open assistant message, unchanged (EV-09)."""
 
     type: ClassVar[str] = "message_update"
@@ -282,7 +285,7 @@ class MessageEnd(msgspec.Struct, frozen=True, kw_only=True):
     message: AgentMessage
 
 
-class ToolExecutionStart(msgspec.Struct, frozen=True, kw_only=True):
+class ToolExecutionStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Open the handling of one tool call; `args` are the raw arguments (TL-20)."""
 
     type: ClassVar[str] = "tool_execution_start"
@@ -321,7 +324,7 @@ class ToolExecutionEnd(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------- lifecycle events
 
 
-class ModelRequestStart(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRequestStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Say that the stream function is called next (S4-02).
 
     `message_count` is the number of messages the model will see; `attempt` counts from 1.
@@ -334,7 +337,7 @@ class ModelRequestStart(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
 
 
-class ModelResponse(msgspec.Struct, frozen=True, kw_only=True):
+class ModelResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Say how a request ended, right after its message_end (S4-03)."""
 
     type: ClassVar[str] = "model_response"
@@ -344,7 +347,7 @@ class ModelResponse(msgspec.Struct, frozen=True, kw_only=True):
     message: AssistantMessage
 
 
-class ToolBatchStart(msgspec.Struct, frozen=True, kw_only=True):
+class ToolBatchStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Open the tool calls of one response (S4-04)."""
 
     type: ClassVar[str] = "tool_batch_start"
@@ -352,7 +355,7 @@ class ToolBatchStart(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class ToolBatchEnd(msgspec.Struct, frozen=True, kw_only=True):
+class ToolBatchEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Close the tool calls of one response, after the last result message (S4-04)."""
 
     type: ClassVar[str] = "tool_batch_end"
@@ -360,7 +363,7 @@ class ToolBatchEnd(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class AgentIdle(msgspec.Struct, frozen=True, kw_only=True):
+class AgentIdle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Say that the run has settled: a new prompt may start from here (S4-05)."""
 
     type: ClassVar[str] = "agent_idle"

@@ -61,6 +61,11 @@ class _RunningCall:
         self.outcome: ToolCallOutcome | None = None
         self.closed = False
 
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the tool still runs; listeners and hooks of its end may take their time."""
+        return self.progress is not None and self.progress.is_open
+
     def close(self) -> None:
         """Take nothing more from the tool."""
         self.closed = True
@@ -161,7 +166,7 @@ class ToolBatch:
                 for one in running:
                     one.job = jobs.start(partial(self._carry_out, one, jobs))
                 await jobs.join()
-                await self._leave_behind([one for one in running if not one.outcome], jobs)
+                await self._leave_behind([one for one in running if one.is_deaf], jobs)
                 await jobs.join()
             finally:
                 settings.watch.discard(key)

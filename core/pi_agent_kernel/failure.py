@@ -43,16 +43,20 @@ __all__ = ["OpenParts", "close_failed_run"]
 class OpenParts:
     """Follow which parts of a run have a start and no end yet."""
 
-    __slots__ = ("batch", "ended", "in_request")
+    __slots__ = ("batch", "calls", "ended", "in_request")
 
     def __init__(self) -> None:
         self.in_request = False
+        #: The last response's calls that have no result message yet.
+        self.calls: dict[str, ToolCall] = {}
         self.batch: ToolBatchStart | None = None
         #: The ends of the last batch's calls, by call id.
         self.ended: dict[str, ToolExecutionEnd] = {}
 
     def note(self, event: AgentEvent) -> None:
         """Take an event into account."""
+        if type(event) not in _PARTS:
+            return
         match event:
             case ToolExecutionEnd():
                 self.ended[event.tool_call_id] = event
@@ -63,8 +67,25 @@ class OpenParts:
                 self.ended = {}
             case ToolBatchEnd():
                 self.batch = None
+            case MessageEnd(message=AssistantMessage() as message):
+                failed = message.stop_reason in ("error", "aborted")
+                self.calls = {} if failed else {call.id: call for call in message.tool_calls}
+            case MessageEnd(message=ToolResultMessage() as message):
+                self.calls.pop(message.tool_call_id, None)
             case _:
                 pass
+
+
+_PARTS = frozenset(
+    {
+        MessageEnd,
+        ModelRequestStart,
+        ModelResponse,
+        ToolBatchEnd,
+        ToolBatchStart,
+        ToolExecutionEnd,
+    }
+)
 
 
 async def close_failed_run(
@@ -137,11 +158,8 @@ async def _answer_open_calls(
     text: str,
 ) -> None:
     """Give every call of the last response its result: the one announced, else an error."""
-    calls, answered = _last_calls(state)
     result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
-    for call in calls:
-        if call.id in answered:
-            continue
+    for call in list(parts.calls.values()):
         if call.id not in parts.ended:
             if call.id not in state.pending_tool_calls:
                 await send(
@@ -171,16 +189,3 @@ async def _answer_open_calls(
 def _plain(error: BaseException) -> BaseException:
     # Whoever awaits the run was not cancelled, and must not look as if it had been.
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
-
-
-def _last_calls(state: AgentState) -> tuple[tuple[ToolCall, ...], set[str]]:
-    """Return the calls of the last assistant message and the ids already answered."""
-    answered: set[str] = set()
-    for message in reversed(state.messages):
-        if isinstance(message, ToolResultMessage):
-            answered.add(message.tool_call_id)
-        elif isinstance(message, AssistantMessage):
-            if message.stop_reason in ("error", "aborted"):
-                return (), answered
-            return message.tool_calls, answered
-    return (), answered

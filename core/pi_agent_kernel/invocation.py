@@ -116,6 +116,11 @@ class Progress:
 
         return cls(backend, deliver, jobs, tasks)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the tool has not settled yet."""
+        return self._open
+
     def report(self, partial_result: object) -> None:
         """Take one report; anything that `convert_tool_result` takes."""
         if not self._open:

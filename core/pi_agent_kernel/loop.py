@@ -36,7 +36,13 @@ from pi_agent_kernel.events import (
     TurnStart,
 )
 from pi_agent_kernel.execution import ToolBatch
-from pi_agent_kernel.hooks import AgentContext, GetQueuedMessages, TurnContext, TurnDecision
+from pi_agent_kernel.hooks import (
+    AgentContext,
+    AgentTurnUpdate,
+    GetQueuedMessages,
+    TurnContext,
+    TurnDecision,
+)
 from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from pi_agent_kernel.model_request import request_response
@@ -230,7 +236,8 @@ async def _next_turn(
     config = run.config
     prepared: Sequence[AgentMessage] = ()
     if config.prepare_next_turn is not None and not run.aborted:
-        update = await run.ask(config.prepare_next_turn(turn, run.signal))
+        answer = config.prepare_next_turn(turn, run.signal)
+        update = await run.ask("prepare_next_turn", answer, AgentTurnUpdate)
         if update is not None:
             run.update(update.context, update.model, update.thinking_level)
             prepared = [coerce_message(message) for message in update.messages or ()]
@@ -306,9 +313,10 @@ async def _end_turn(
         new_messages=Prefix(run.new_messages),
     )
     if config.finish_turn is not None:
-        decision = await run.ask(config.finish_turn(turn, run.signal))
+        answer = config.finish_turn(turn, run.signal)
+        decision = await run.ask("finish_turn", answer, TurnDecision)
     if config.should_stop is not None:
-        stop = bool(await run.ask(config.should_stop()))
+        stop = bool(await run.ask("should_stop", config.should_stop()))
     await run.send(TurnEnd(message=message, tool_results=results))
     run.turn_open = False
     if stop:
@@ -333,7 +341,7 @@ async def _close_aborted(run: Run, unused: Sequence[AgentMessage]) -> None:
 async def _poll(run: Run, source: GetQueuedMessages | None) -> Sequence[AgentMessage]:
     if source is None or run.aborted:
         return ()
-    return await run.ask(source()) or ()
+    return await run.ask("a queue", source(), Sequence) or ()
 
 
 def _has_queued(run: Run) -> bool:

@@ -94,7 +94,7 @@ class ImageContent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     extra: FrozenDict | None = None
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hold a request of the model to run a tool (MS-06).
 
     `arguments` is always an object and never changes. When the model's text was not a JSON
@@ -153,7 +153,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 ZERO_USAGE = Usage()
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class Tool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Declare a tool to the model: what it may see, nothing of how the tool runs (TR-11)."""
 
     name: str
@@ -176,7 +176,7 @@ class ToolReference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     extra: FrozenDict | None = None
 
 
-class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
+class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Patch the prompt and the tools the model knows (TR-01).
 
     The first one is the system prompt. A later one adds content, sets or removes (None) named
@@ -201,7 +201,7 @@ class SystemMessage(msgspec.Struct, frozen=True, kw_only=True):
         _tuple_in(self, "tools_removed")
 
 
-class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hold what the user said: text, or text and image blocks (MS-01)."""
 
     role: ClassVar[Literal["user"]] = "user"
@@ -214,7 +214,7 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True):
         _tuple_in(self, "content")
 
 
-class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hold one response of a model, complete or (stop_reason "pending") so far (MS-02)."""
 
     role: ClassVar[Literal["assistant"]] = "assistant"

@@ -29,7 +29,7 @@ from pi_agent_kernel.events import (
     StreamEvent,
     StreamStart,
 )
-from pi_agent_kernel.hooks import PrepareRequestContext
+from pi_agent_kernel.hooks import AgentRequestUpdate, PrepareRequestContext
 from pi_agent_kernel.loop_config import default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
@@ -62,8 +62,10 @@ async def request_response(run: Run) -> AssistantMessage | None:
         final = _unfinished(run, last)
     final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
     if run.config.after_model_response is not None:
-        answer: AssistantMessage | None = await run.ask(
-            run.config.after_model_response(final, run.signal)
+        answer = await run.ask(
+            "after_model_response",
+            run.config.after_model_response(final, run.signal),
+            AssistantMessage,
         )
         final = answer or final
     run.append(final)
@@ -88,26 +90,34 @@ async def _prepare(run: Run) -> _Request | None:
             model=run.model,
             thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
         )
-        update = await run.ask(config.prepare_request(request, signal))
+        update = await run.ask(
+            "prepare_request", config.prepare_request(request, signal), AgentRequestUpdate
+        )
         if update is not None:
             run.update(update.context, update.model, update.thinking_level)
     messages: Sequence[AgentMessage] = run.messages
-    for hook in (config.transform_context, config.before_model_request):
+    for name, hook in (
+        ("transform_context", config.transform_context),
+        ("before_model_request", config.before_model_request),
+    ):
         if hook is not None and not run.aborted:
-            answer = await run.ask(hook(list(messages), signal))
+            answer = await run.ask(name, hook(list(messages), signal), Sequence)
             messages = messages if answer is None else answer
     if run.aborted:
         return None
     if config.convert_to_llm is not default_convert_to_llm:
-        converted = await run.ask(config.convert_to_llm(list(messages)))
+        answer = config.convert_to_llm(list(messages))
+        converted = await run.ask("convert_to_llm", answer, Sequence)
+        if converted is None and not run.aborted:
+            raise TypeError("convert_to_llm returns a sequence of messages, not None.")
     elif messages is run.messages:
         converted = run.messages_for_model
     else:
         converted = default_convert_to_llm(messages)
     key = None
     if config.get_api_key is not None and not run.aborted:
-        key = await run.ask(config.get_api_key(run.model.provider))
-    if run.aborted:
+        key = await run.ask("get_api_key", config.get_api_key(run.model.provider), str)
+    if run.aborted or converted is None:
         return None
     options = StreamOptions(
         signal=signal,

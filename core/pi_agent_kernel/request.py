@@ -84,21 +84,21 @@ class Prefix(Sequence[T]):
     It equals any sequence with the same items; `list(prefix)` copies.
     """
 
-    __slots__ = ("_items", "_length")
+    __slots__ = ("_length", "items")
 
     def __init__(self, items: Sequence[T], length: int | None = None) -> None:
-        self._items = items
+        self.items = items
         self._length = len(items) if length is None else length
 
     def views_same_list(self, other: object) -> bool:
         """Say whether another prefix shows the same list, so that one is the start of the other."""
-        return isinstance(other, Prefix) and cast("Prefix[Any]", other)._items is self._items
+        return isinstance(other, Prefix) and cast("Prefix[Any]", other).items is self.items
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        return islice(iter(self._items), self._length)
+        return islice(iter(self.items), self._length)
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -106,10 +106,10 @@ class Prefix(Sequence[T]):
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         if isinstance(index, slice):
-            return [self._items[i] for i in range(*index.indices(self._length))]
+            return [self.items[i] for i in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError("index out of range")
-        return self._items[index if index >= 0 else self._length + index]
+        return self.items[index if index >= 0 else self._length + index]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):

@@ -76,6 +76,7 @@ class ResponseBuilder:
         "_api",
         "_block_at",
         "_fields",
+        "_final",
         "_folded",
         "_folds",
         "_model",
@@ -98,6 +99,7 @@ class ResponseBuilder:
         self._steps: list[str | AssistantBlock] = []
         self._block_at: list[int] = []
         self._starts: list[int] = []  # where each block began
+        self._final: list[AssistantBlock | None] = []  # each block once it is complete
         self._folds: list[_Fold] = []
         self._folded = 0
 
@@ -207,7 +209,7 @@ class ResponseBuilder:
             reason: The stop reason; "toolUse" when the message has tool calls, else "stop".
             usage: Tokens of the request; zero by default.
         """
-        content = self._content(len(self._steps))
+        content = self._whole()
         if reason is None:
             calls = any(isinstance(block, ToolCall) for block in content)
             reason = "toolUse" if calls else "stop"
@@ -219,7 +221,7 @@ class ResponseBuilder:
     ) -> StreamError:
         """End the response with an error or an abort; what arrived is kept (AB-02, FL-01)."""
         reason: StopReason = "aborted" if aborted else "error"
-        content = self._content(len(self._steps))
+        content = self._whole()
         self._forget()
         return StreamError(reason=reason, error=self._message(content, reason, message, usage))
 
@@ -227,7 +229,7 @@ class ResponseBuilder:
 
     def message_at(self, at: int) -> AssistantMessage:
         """Build the message as it was after the first `at` steps (MD-05)."""
-        return self._message(self._content(at), "pending", None, None)
+        return self._message(self._content(at) if at else (), "pending", None, None)
 
     def event_at(self, at: int) -> StreamEvent:
         """Make the event of step `at` again; equal to the one that was sent."""
@@ -288,20 +290,28 @@ class ResponseBuilder:
             self._folded = at
             return tuple(map(_current, folds))
 
+    def _whole(self) -> tuple[AssistantBlock, ...]:
+        """Return all blocks, complete or as far as they came."""
+        content = tuple(block for block in self._final if block is not None)
+        return content if len(content) == len(self._final) else self._content(len(self._steps))
+
     def _forget(self) -> None:
         """Keep the record alone; whoever reads a partial again folds it again."""
-        with _reading:
-            self._folds = []
-            self._folded = 0
+        if self._folds:
+            with _reading:
+                self._folds = []
+                self._folded = 0
 
     def _open(self, block: AssistantBlock) -> int:
         index = len(self._starts)
         self._starts.append(len(self._steps))
+        self._final.append(None)
         self._steps.append(block)
         self._block_at.append(index)
         return index
 
     def _close(self, index: int, block: AssistantBlock) -> None:
+        self._final[index] = block
         self._steps.append(block)
         self._block_at.append(index)
 

@@ -147,13 +147,27 @@ class Run:
         if waiting is not None and is_awaitable(waiting):
             await waiting
 
-    async def ask(self, answer: T | Awaitable[T]) -> T | Any:
+    async def ask(
+        self, hook: str, answer: T | Awaitable[T | None] | None, kind: type[T] | None = None
+    ) -> T | None:
         """Take a hook's answer; after an abort a hook has the same grace as a tool.
+
+        Args:
+            hook: The hook's name.
+            answer: What it returned.
+            kind: What it has to be, if not None; a sequence for `Sequence`.
 
         Returns:
             The answer; None if the hook was cut off.
+
+        Raises:
+            TypeError: The answer is of another kind.
         """
-        return await self.watch.outlast(answer) if is_awaitable(answer) else answer
+        given: Any = await self.watch.outlast(answer) if is_awaitable(answer) else answer
+        if given is None or kind is None or isinstance(given, kind):
+            return given
+        wanted = "a sequence of messages" if kind is Sequence else f"None or a {kind.__name__}"
+        raise TypeError(f"{hook} returns {wanted}, not {type(given).__name__}.")
 
     def closing_message(self, reason: Any, text: str) -> AssistantMessage:
         """Make an assistant message without content that says how a request ended."""

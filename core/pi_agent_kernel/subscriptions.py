@@ -37,9 +37,13 @@ class Subscriptions:
                 "A listener is a function of the event and the abort signal, not "
                 f"{type(listener).__name__}."
             )
-        wanted = dict(self._all)
-        wanted[listener] = _classes(events)
-        self._all = tuple(wanted.items())
+        subscription = (listener, _classes(events))
+        known = [one for one, _kinds in self._all]
+        if listener in known:
+            at = known.index(listener)
+            self._all = (*self._all[:at], subscription, *self._all[at + 1 :])
+        else:
+            self._all = (*self._all, subscription)
 
         def unsubscribe() -> None:
             self._all = tuple(one for one in self._all if one[0] != listener)

@@ -171,7 +171,9 @@ async def prepare_call(settings: ToolSettings, call: ToolCall) -> PreparedCall |
     if tool is None:
         return await finish_call(settings, failed_call(call, str(ToolNotFoundError(call.name))))
     try:
-        args = await _arguments(tool, call)
+        args = await _arguments(settings, tool, call)
+        if args is None:
+            return await finish_call(settings, failed_call(call, ABORTED_TEXT))
         if settings.before_tool_call is not None:
             decided = await _ask_before(settings, settings.before_tool_call, tool, call, args)
             if isinstance(decided, ToolCallOutcome):
@@ -184,12 +186,17 @@ async def prepare_call(settings: ToolSettings, call: ToolCall) -> PreparedCall |
     return PreparedCall(tool_call=call, tool=tool, args=args)
 
 
-async def _arguments(tool: AgentTool, call: ToolCall) -> dict[str, Any]:
+async def _arguments(
+    settings: ToolSettings, tool: AgentTool, call: ToolCall
+) -> dict[str, Any] | None:
+    """Prepare and validate the arguments; None if the run was aborted meanwhile."""
     if tool.prepare_arguments is None or call.arguments_error is not None:
         return validate_tool_arguments(tool, call)
     prepared = tool.prepare_arguments(thaw(call.arguments))
     if is_awaitable(prepared):
-        prepared = await prepared
+        prepared = await settings.watch.outlast(prepared)
+        if settings.aborted:
+            return None
     return validate_tool_arguments(tool, msgspec.structs.replace(call, arguments=prepared))
 
 
@@ -361,9 +368,10 @@ def failed_call(call: ToolCall, text: str, duration_ms: int | None = None) -> To
 
 def _frozen(result: AgentToolResult) -> AgentToolResult:
     """Detach a result from what the tool may still hold, before anyone sees it."""
-    if type(result.details) in (dict, list):
-        return msgspec.structs.replace(result, details=freeze(result.details))
-    return result
+    details, structured = freeze(result.details), freeze(result.structured_content)
+    if details is result.details and structured is result.structured_content:
+        return result
+    return msgspec.structs.replace(result, details=details, structured_content=structured)
 
 
 def _error_text(error: BaseException) -> str:

@@ -44,6 +44,7 @@ def play(plan: Plan, backend: str) -> None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            gc.freeze()  # what was there before need not be searched for what this one leaves
             anyio.run(main, backend=backend)
             gc.collect()
     finally:
@@ -66,9 +67,7 @@ def test_every_run_ends_well_on_trio(plan):
     play(plan, "trio")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _small_heap():
-    gc.collect()
-    gc.freeze()
+@pytest.fixture(autouse=True)
+def _thaw_heap():
     yield
     gc.unfreeze()

@@ -163,3 +163,49 @@ def test_kernel_gets_its_own_interrupt_handler_back(kernel):
     before = kernel.run("signal.getsignal(signal.SIGINT)").value
     assert kernel.run("%%agent --model short\ngo").error is None
     assert kernel.run("signal.getsignal(signal.SIGINT)").value == before
+
+
+def test_tool_that_swallows_the_interrupt_is_interrupted_again(kernel):
+    """A function that goes on is interrupted until it ends; one that cleans up is left to it."""
+    setup = '''
+caught = []
+@pi.tool
+def swallows() -> str:
+    """Survive two interrupts."""
+    for _ in range(3):
+        try:
+            print("tool runs", flush=True)
+            time.sleep(3600)
+        except KeyboardInterrupt:
+            caught.append("swallowed")
+    return "ended by itself"
+
+@pi.tool
+def cleans_up() -> str:
+    """Take a while to end."""
+    try:
+        print("tool runs", flush=True)
+        time.sleep(3600)
+    finally:
+        time.sleep(0.8)
+        caught.append("cleaned up")
+
+import time
+register_model("swallows", calls("swallows"))
+register_model("cleans_up", calls("cleans_up"))
+'''
+    assert kernel.run(setup).error is None
+    for tool, expected in [("swallows", ["swallowed"] * 3), ("cleans_up", ["cleaned up"])]:
+        assert kernel.run("caught.clear()").error is None
+        cell = AWAITED.format(model=tool)
+        assert_aborted(kernel.run(cell, interrupt_when=prints("tool runs")))
+        assert kernel.run("caught").value == repr(expected)
+        assert_works(kernel)
+    threads = """
+import threading
+watching = [thread for thread in threading.enumerate() if "interrupt" in thread.name]
+for thread in watching:
+    thread.join(10)
+print([thread.is_alive() for thread in watching].count(True))
+"""
+    assert kernel.run(threads).printed == "0\n"
