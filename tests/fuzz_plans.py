@@ -117,66 +117,66 @@ class Plan:
     max_log: int | None
 
 
+def often(usual: object, *others: object) -> st.SearchStrategy:
+    """Draw the usual value three times out of four."""
+    return st.sampled_from((*[usual] * 3 * len(others), *others))
+
+
 texts = st.sampled_from(("a", "hello", "line\n\u2028 end", "😀" * 4))
-blocks = st.one_of(
-    st.builds(Block, kind=st.just("text"), text=texts),
-    st.builds(Block, kind=st.just("thinking"), text=texts),
-    st.builds(
-        Block,
-        kind=st.just("call"),
-        tool=st.sampled_from((*TOOLS, *TOOLS, "unknown")),
-        arguments=st.sampled_from(
-            ("{}", '{"n": 1}', '{"n": "2"}', '{"n": "x"}', '{"n": 1', "[1]", "", "nonsense")
-        ),
-        call_id=st.sampled_from((0, 0, 0, 0, 0, 1)),
-    ),
+calls = st.builds(
+    Block,
+    kind=st.just("call"),
+    tool=st.sampled_from((*TOOLS * 3, "unknown")),
+    arguments=often("{}", '{"n": "2"}', '{"n": "x"}', '{"n": 1', "[1]", "", "nonsense"),
+    call_id=often(0, 0, 1),
 )
+prose = st.builds(Block, kind=st.sampled_from(("text", "thinking")), text=texts)
 responses = st.builds(
     Response,
-    blocks=st.lists(blocks, min_size=1, max_size=4).map(tuple),
-    stop=st.sampled_from((None, None, None, None, "length", "stop")),
+    blocks=st.lists(st.one_of(calls, calls, prose), min_size=1, max_size=4).map(tuple),
+    stop=often(None, "length", "stop", None),
     delivery=st.sampled_from(DELIVERIES),
-    fault=st.one_of(st.none(), st.none(), st.sampled_from(RESPONSE_FAULTS)),
-    at=st.integers(0, 6),
+    fault=often(None, *RESPONSE_FAULTS),
+    at=st.integers(0, 9),
     pause=st.booleans(),
 )
 tools = st.builds(
     ToolPlan,
-    action=st.one_of(st.just("ok"), st.sampled_from(TOOL_ACTIONS)),
+    action=st.sampled_from(TOOL_ACTIONS),
     place=st.sampled_from(TOOL_PLACES),
-    sequential=st.sampled_from((False, False, False, True)),
-    timeout=st.sampled_from((False, False, False, True)),
+    sequential=often(False, False, True),
+    timeout=often(False, True),
 )
 hooks = st.sampled_from(sorted(HOOK_ACTIONS)).flatmap(
     lambda name: st.builds(
         HookPlan,
         name=st.just(name),
-        action=st.sampled_from(COMMON + HOOK_ACTIONS[name]),
-        nth=st.integers(0, 2),
+        action=st.sampled_from(COMMON + HOOK_ACTIONS[name] * 3),
+        nth=st.integers(0, 3),
         is_async=st.booleans(),
     )
 )
 listeners = st.builds(
     ListenerPlan,
     action=st.sampled_from(LISTENER_ACTIONS),
-    nth=st.integers(0, 30),
-    times=st.sampled_from((1, 1, 2, 5, 100)),
+    nth=st.integers(0, 60),
+    times=often(1, 2, 5, 100),
     is_async=st.booleans(),
 )
 plans = st.builds(
     Plan,
     steps=st.lists(
-        st.sampled_from(("prompt", "prompt", "messages", "continue", "queued", "reset", "empty")),
+        often("prompt", "messages", "continue", "queued", "reset", "empty"),
         min_size=1,
         max_size=3,
     ).map(tuple),
-    responses=st.lists(responses, min_size=1, max_size=4).map(tuple),
+    responses=st.lists(responses, min_size=2, max_size=5).map(tuple),
     tools=st.lists(tools, min_size=4, max_size=4).map(tuple),
     hooks=st.lists(hooks, max_size=3, unique_by=lambda plan: plan.name).map(tuple),
     listeners=st.lists(listeners, max_size=2).map(tuple),
     stop=st.sampled_from(STOPS),
-    sequential=st.booleans(),
+    sequential=often(False, True),
     all_at_once=st.booleans(),
-    grace=st.sampled_from((0.0, 0.005, 0.02)),
-    max_log=st.sampled_from((None, None, None, 40, 7, 1)),
+    grace=st.sampled_from((0.02, 0.005, 0.0)),
+    max_log=often(None, 40, 7, 1),
 )

@@ -170,6 +170,7 @@ class Agent:
         self.on_payload = on_payload
         self.on_response = on_response
         self.on_provider_stream_event = on_provider_stream_event
+        _check_options(self)
         #: Every event with its time and the state fields it changed.
         self.log = EventLog(max_log_events)
         self._state = AgentState(
@@ -442,3 +443,24 @@ class Agent:
             await active.announce_idle()
         if error is not None:
             raise error
+
+
+_FUNCTIONS = (
+    *("stream_fn", "convert_to_llm", "transform_context", "prepare_request", "finish_turn"),
+    *("prepare_next_turn", "prepare_next_turn_with_context", "before_tool_call"),
+    *("after_tool_call", "before_model_request", "after_model_response", "after_tool_result"),
+    *("should_stop", "get_api_key", "run_sync", "on_payload", "on_response"),
+    "on_provider_stream_event",
+)
+
+
+def _check_options(agent: Agent) -> None:
+    """Refuse what would fail only in the middle of a run."""
+    for name in _FUNCTIONS:
+        value: object = getattr(agent, name)
+        if value is not None and not callable(value):
+            raise TypeError(f"{name} is a function or None, not {value!r}.")
+    if agent.tool_execution not in ("parallel", "sequential"):
+        raise ValueError(
+            f'tool_execution is "parallel" or "sequential", not {agent.tool_execution!r}.'
+        )

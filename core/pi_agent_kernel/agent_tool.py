@@ -149,6 +149,8 @@ class AgentTool:
             raise _error(TypeError, f"description{where}", description, "give text")
         if label is not None and not _is_text(label):
             raise _error(TypeError, f"label{where}", label, "give text, or None for the name")
+        if isinstance(execute, AgentTool):
+            raise _error(TypeError, f"execute{where}", execute, "that is a tool already")
         if not callable(execute):
             raise _error(TypeError, f"execute{where}", execute, "give a function")
         if prepare_arguments is not None and not callable(prepare_arguments):

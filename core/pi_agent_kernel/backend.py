@@ -83,7 +83,7 @@ class Jobs(Protocol):
     ) -> None: ...
 
     def start(self, work: Work) -> Job:
-        """Start a task."""
+        """Start a task; on asyncio tasks begin in the order they were started, on trio in any."""
         ...
 
     async def join(self) -> None:

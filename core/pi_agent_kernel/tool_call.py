@@ -341,6 +341,11 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
             answer = await settings.watch.outlast(answer)
         if answer is None or answer is message:
             return outcome
+        if not isinstance(answer, ToolResultMessage):
+            raise TypeError(
+                "after_tool_result returns None or a ToolResultMessage, not "
+                f"{type(answer).__name__}."
+            )
         if (answer.tool_call_id, answer.tool_name) != (call.id, call.name):
             raise ValueError(
                 f"after_tool_result must keep the call id {call.id!r} and the tool name "

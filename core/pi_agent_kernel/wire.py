@@ -142,7 +142,13 @@ def coerce_message(value: Any) -> AgentMessage:
                 f"A message needs a role; this is {_short(value)}"
             )
         return cast("AgentMessage", _read(data, None, "", strict=False))
-    if isinstance(getattr(value, "role", None), str) and hasattr(value, "timestamp"):
+    role = getattr(value, "role", None)
+    if role in STANDARD_ROLES:
+        raise TypeError(
+            f"A message of role {role!r} is one of the message classes or a dict, not a "
+            f"{type(value).__name__}: {_short(value)}"
+        )
+    if isinstance(role, str) and hasattr(value, "timestamp"):
         return cast("CustomMessageLike", value)
     raise TypeError(
         "A message is a UserMessage (or another message class), a dict with a role, or an object "
