@@ -35,6 +35,7 @@ __all__ = [
     "AGENT_EVENTS",
     "ALL_EVENTS",
     "LIFECYCLE_EVENTS",
+    "STREAM_EVENTS",
     "AgentEnd",
     "AgentEvent",
     "AgentIdle",
@@ -222,6 +223,22 @@ AssistantMessageEvent = (
     | ToolCallEnd
     | StreamDone
     | StreamError
+)
+
+#: The steps of a response; `StreamDone` and `StreamError` end it.
+STREAM_EVENTS: frozenset[type[StreamEvent]] = frozenset(
+    {
+        StreamStart,
+        TextStart,
+        TextDelta,
+        TextEnd,
+        ThinkingStart,
+        ThinkingDelta,
+        ThinkingEnd,
+        ToolCallStart,
+        ToolCallDelta,
+        ToolCallEnd,
+    }
 )
 
 # -------------------------------------------------------------------------- agent events

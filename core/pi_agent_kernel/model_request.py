@@ -19,6 +19,7 @@ import msgspec
 from pi_agent_kernel.awaiting import is_async_generator, is_awaitable
 from pi_agent_kernel.backend import Expiry
 from pi_agent_kernel.events import (
+    STREAM_EVENTS,
     MessageEnd,
     MessageStart,
     MessageUpdate,
@@ -151,8 +152,12 @@ async def _stream(
             async for event in stream:
                 kind = cast("type[Any]", type(event))
                 if kind is StreamDone or kind is StreamError:
-                    final = event.message
+                    final = _final_of(event)
                     break
+                if kind not in STREAM_EVENTS:
+                    raise TypeError(
+                        f"A stream function's stream gives stream events, not {event!r}."
+                    )
                 if kind is StreamStart:
                     if last is not None:
                         continue
@@ -177,6 +182,14 @@ async def _stream(
         if is_async_generator(stream):
             await stream.aclose()
     return last, final
+
+
+def _final_of(event: StreamDone | StreamError) -> AssistantMessage:
+    """Return the message of a last event; only partials are pending (MS-04)."""
+    message = event.message
+    if message.stop_reason != "pending":
+        return message
+    return msgspec.structs.replace(message, stop_reason=event.reason)
 
 
 async def _result_of(stream: object) -> AssistantMessage | None:

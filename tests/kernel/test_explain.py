@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from pi_agent_kernel import SystemMessage, ToolReference, faux_assistant_message
+from scripted import Scripted, call, make_tool, ok, user
+
+
+def test_before_any_run():
+    """There is nothing to tell yet."""
+    assert Scripted().agent.explain() == "The agent has not run yet."
+
+
+async def test_the_last_run_is_told():
+    """Line by line, each with its number in the log."""
+    s = Scripted("old", call("t", "c1"), "the end", system_prompt="p")
+    await s.prompt("first")
+    s.state.tools = [make_tool(ok)]
+    await s.prompt("do it")
+    told = s.agent.explain()
+    lines = [re.sub(r"\d+ ms", "N ms", line.split(" ", 1)[1]) for line in told.splitlines()]
+
+    assert lines == [
+        "the host called prompt: do it",
+        "the run started",
+        "a system message told the model of new tools t",
+        "a user message entered the transcript: do it",
+        "faux-1 was asked, with 5 messages",
+        "it answered with stop reason 'toolUse' and called t",
+        "tool t (call c1) was taken up",
+        "tool t (call c1) ran for N ms and succeeded: ok",
+        "faux-1 was asked, with 7 messages",
+        "it answered with stop reason 'stop'",
+        "the run ended",
+    ]
+    numbers = [int(line.split(" ")[0].removeprefix("#")) for line in told.splitlines()]
+    assert all(s.agent.log.record(n).seq == n for n in numbers)
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("why did the tool 'boom' fail?", "failed: it broke"),
+        ("c1", "call c1"),
+        ("boom", "boom"),
+    ],
+)
+async def test_a_question_picks_lines(question, words):
+    """Only lines with one of its words, from the whole log."""
+
+    def breaks(*_):
+        raise ValueError("it broke")
+
+    s = Scripted(call("boom", "c1"), "end", "more", tools=[make_tool(breaks, "boom")])
+    await s.prompt()
+    await s.prompt()
+
+    assert words in s.agent.explain(question)
+
+
+async def test_a_question_about_nothing():
+    """It says that nothing in the log mentions it."""
+    s = Scripted("x")
+    await s.prompt()
+
+    assert s.agent.explain("elephant") == "Nothing in the log mentions any word of 'elephant'."
+
+
+async def test_failures_are_told():
+    """The error of a response and of an unknown tool, and what the host removed."""
+    s = Scripted(
+        call("nope"),
+        faux_assistant_message("", error_message="overloaded"),
+        messages=[SystemMessage(content="p", tools_removed=[ToolReference(name="x")])],
+    )
+    await s.prompt([SystemMessage(content="new words"), user()])
+    told = s.agent.explain()
+
+    assert "tool nope (call c1) did not run and failed: Tool nope not found" in told
+    assert "stop reason 'error': overloaded" in told
+    assert "the assistant's message failed: overloaded" in told
+    assert "a system message told the model of a changed prompt" in told
+    s.state.tools = [make_tool(ok)]
+    s.faux.set_responses([faux_assistant_message("x")] * 2)
+    await s.prompt()
+    s.state.tools = []
+    await s.prompt()
+    assert "removed tools t" in s.agent.explain()
+
+
+async def test_long_texts_are_cut():
+    """A result of any length is one short line."""
+    s = Scripted(call(), "end", tools=[make_tool(lambda *_: "x" * 5000)])
+    await s.prompt("y" * 5000)
+
+    assert max(len(line) for line in s.agent.explain().splitlines()) < 250
