@@ -130,4 +130,4 @@ def _kernel() -> Iterator[str]:
 def _model() -> Iterator[str]:
     from pi_agent_kernel.models.catalog import choose_model
 
-    yield f"model: {choose_model()}; PI_NOTEBOOK_MODEL=provider:name changes it"
+    yield f"model: {choose_model().reason}"

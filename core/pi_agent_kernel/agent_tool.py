@@ -88,6 +88,7 @@ class AgentTool:
     __slots__ = (
         "__weakref__",
         "constrained_sampling",
+        "declaration",
         "description",
         "effects",
         "execute",
@@ -119,6 +120,8 @@ class AgentTool:
     thread: bool | None
     executor: Executor | None
     timeout: float | None
+    #: What the transcript and the model may know of the tool (TR-11).
+    declaration: Tool
     #: Whether `execute` is a coroutine function.
     is_async: bool
     #: Whether the tool can see an abort, and so gets time to end by itself.
@@ -200,6 +203,13 @@ class AgentTool:
         self._set("executor", executor)
         self._set("timeout", _timeout(timeout, where))
         self._set("is_async", is_async)
+        declaration = Tool(
+            name=name,
+            description=description,
+            parameters=self.parameters,
+            constrained_sampling=self.constrained_sampling,
+        )
+        self._set("declaration", declaration)
         self._set("takes_signal", value=True)
 
     def _set(self, name: str, value: object) -> None:
@@ -315,12 +325,7 @@ def to_tool_declaration(tool: AgentTool) -> Tool:
     Only name, description, parameters and the sampling constraint; the schema keeps its
     definitions (B15). Source: TR-11.
     """
-    return Tool(
-        name=tool.name,
-        description=tool.description,
-        parameters=tool.parameters,
-        constrained_sampling=tool.constrained_sampling,
-    )
+    return tool.declaration
 
 
 def is_async_callable(function: object) -> bool:

@@ -39,6 +39,9 @@ from pi_agent_kernel.streams import EventStream
 
 __all__ = ["request_response"]
 
+#: Seconds beyond the grace that a generator has to clean up.
+CLOSING = 1.0
+
 _Request = tuple[TranscriptContext, StreamOptions]
 
 
@@ -180,7 +183,10 @@ async def _stream(
     finally:
         run.watch.discard(key)
         if is_async_generator(stream):
-            await stream.aclose()
+            # Its clean-up may wait for a network that is gone.
+            with run.backend.expiry() as expiry:
+                expiry.expire_in(run.config.abort_grace + CLOSING)
+                await stream.aclose()
     return last, final
 
 

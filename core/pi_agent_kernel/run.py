@@ -47,6 +47,28 @@ REQUEST_ABORTED = "Request was aborted"
 class Run:
     """Hold what one run works on; its lists are its own (DEVIATIONS 7)."""
 
+    __slots__ = (
+        "_declared_at",
+        "_executable",
+        "_for_model",
+        "_replay",
+        "backend",
+        "config",
+        "emit",
+        "identity",
+        "last_turn",
+        "messages",
+        "model",
+        "new_messages",
+        "reasoning",
+        "signal",
+        "stream_fn",
+        "tools",
+        "tools_by_name",
+        "turn_open",
+        "watch",
+    )
+
     def __init__(  # noqa: PLR0917 - the order of the loop functions, which api.md fixes
         self,
         context: AgentContext,

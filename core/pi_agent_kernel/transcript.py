@@ -175,6 +175,7 @@ def get_declared_tools(messages: Iterable[AgentMessage]) -> list[Tool]:
 
 def declarations_equal(left: Tool, right: Tool) -> bool:
     """Say whether two declarations tell a model the same (TR-06)."""
+    # By their JSON: for Python 1 equals true.
     return left is right or _declaration_text(left) == _declaration_text(right)
 
 
