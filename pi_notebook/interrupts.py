@@ -2,16 +2,20 @@
 
 ipykernel's own handler does not wake a waiting loop (ipython/ipykernel#881), so a run brings its
 own. KeyboardInterrupt is raised only while a plain tool function is on the stack: out of a task it
-would tear the loop down. Python drops an exception that a signal raises inside a destructor or a
-callback of the collector, so a function that runs on is interrupted again, unless it is just
-cleaning up after the first time.
+would tear the loop down.
+
+A Python handler runs between bytecodes. A signal that comes just before the main thread blocks in
+`select`, a lock or `sleep` is not seen until that ends, and an exception that a handler raises in a
+destructor is dropped. So a second thread hears of each signal by `signal.set_wakeup_fd` and sends
+it again until it has had its effect.
 """
 
 from __future__ import annotations
 
 import contextlib
-import queue
+import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -25,21 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Interruptible", "UserCode", "interrupts"]
 
+#: Seconds in which the main thread handles a signal unless it missed it.
+SEE_WITHIN = 0.02
 #: Seconds until a function that still runs is interrupted again.
 INSIST_AFTER = 0.25
 
-
-class Interruptible(Protocol):
-    """**Protocol:** what an interrupt can end."""
-
-    @property
-    def user_code(self) -> UserCode:
-        """The plain tool functions that run for it."""
-        ...
-
-    def interrupt(self) -> None:
-        """Ask it to end; called from the signal handler."""
-        ...
+#: Held while a signal is sent again and while what it is meant for ends, so that it hits nothing
+#: else. The handler never takes it.
+_edge = threading.Lock()
 
 
 class UserCode:
@@ -47,12 +44,7 @@ class UserCode:
 
     def __init__(self) -> None:
         self.running = False
-        self.insisting = False
-        self._calls = 0
-        # Its `put` may be called while a `put` of the same thread is interrupted.
-        self._cut_off: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-        self._edge = threading.Lock()
-        self._watcher: threading.Thread | None = None
+        self.calls = 0  # rises with each beginning and each end
 
     def call(self, function: Callable[[], Any], *, forbidden: Callable[[], bool]) -> Any:
         """Call a function.
@@ -64,59 +56,104 @@ class UserCode:
         Raises:
             OperationAborted: It was interrupted, before or while it ran.
         """
-        self._watch()
         try:
             return self._call(function, forbidden)
         except KeyboardInterrupt:
             raise OperationAborted from None
 
-    def insist(self) -> None:
-        """See to it that the running function ends; called from the signal handler."""
-        if self.running and not self.insisting:
-            self._cut_off.put(self._calls)
-        self.insisting = False
-
-    def close(self) -> None:
-        """End the watch: no function will be called any more."""
-        self._cut_off.put(None)
-
     def _call(self, function: Callable[[], Any], forbidden: Callable[[], bool]) -> Any:
         # The flag first, then the question, then the call: an interrupt finds no gap.
         outer, self.running = self.running, True
-        self._calls += 1
+        self.calls += 1
         try:
             if forbidden():
                 raise OperationAborted
             return function()
         finally:
-            with self._edge:
-                self._calls += 1
+            with _edge:
+                self.calls += 1
                 self.running = outer
 
-    def _watch(self) -> None:
-        if self._watcher is None and threading.current_thread() is threading.main_thread():
-            self._watcher = threading.Thread(
-                target=self._interrupt_again, name="pi-notebook interrupt", daemon=True
-            )
-            self._watcher.start()
 
-    def _interrupt_again(self) -> None:
-        main = threading.main_thread().ident
-        if main is None or not hasattr(signal, "pthread_kill"):
-            return
-        while (call := self._cut_off.get()) is not None:
-            while self._calls == call:
+class Interruptible(Protocol):
+    """**Protocol:** what an interrupt can end."""
+
+    @property
+    def user_code(self) -> UserCode:
+        """The plain tool functions that run for it."""
+        ...
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether `interrupt` was called."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ask it to end; called from the signal handler."""
+        ...
+
+
+class _Watcher(threading.Thread):
+    """Hear of signals beside the main thread, and see to it that they have an effect."""
+
+    def __init__(self) -> None:
+        super().__init__(name="pi-notebook interrupt", daemon=True)
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)  # noqa: FBT003 - the standard library has it so
+        self._before = -1
+        self.insisting = False
+
+    def begin(self) -> None:
+        self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self.start()
+
+    def end(self) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._writer.close()
+
+    def run(self) -> None:
+        with self._reader:
+            while signals := self._reader.recv(64):
+                if self._before != -1:
+                    with contextlib.suppress(OSError):
+                        os.write(self._before, signals)
+                if signal.SIGINT in signals and not self.insisting:
+                    self._see_through()
+
+    def _see_through(self) -> None:
+        time.sleep(SEE_WITHIN)
+        while _send_again(lambda run: not run.interrupted):
+            time.sleep(SEE_WITHIN)
+        calls = {id(run): run.user_code.calls for run in list(_active)}
+        self.insisting = True
+        try:
+            while any(_is_still_in(run, calls) for run in list(_active)):
                 time.sleep(INSIST_AFTER)
-                # Under the lock the function cannot end, so the signal finds our handler.
-                with self._edge:
-                    if self._calls == call and not _cleans_up(main):
-                        self.insisting = True
-                        signal.pthread_kill(main, signal.SIGINT)
+                _send_again(lambda run: _is_still_in(run, calls) and not _cleans_up())
+        finally:
+            self.insisting = False
 
 
-def _cleans_up(thread: int) -> bool:
-    """Tell whether a thread handles a KeyboardInterrupt: it is in a `finally` or an `except`."""
-    active: Any = sys._current_exceptions().get(thread)  # noqa: SLF001 - documented, for debuggers
+def _is_still_in(run: Interruptible, calls: dict[int, int]) -> bool:
+    return run.user_code.running and run.user_code.calls == calls.get(id(run))
+
+
+def _send_again(still_wanted: Callable[[Interruptible], bool]) -> bool:
+    """Interrupt the main thread once more, if that is still wanted."""
+    main = threading.main_thread().ident
+    with _edge:
+        if main is None or not hasattr(signal, "pthread_kill"):
+            return False
+        if not any(still_wanted(run) for run in _active):
+            return False
+        signal.pthread_kill(main, signal.SIGINT)
+        return True
+
+
+def _cleans_up() -> bool:
+    """Tell whether the main thread handles a KeyboardInterrupt: in a `finally` or an `except`."""
+    exceptions = sys._current_exceptions()  # noqa: SLF001 - documented, for debuggers
+    active: Any = exceptions.get(threading.main_thread().ident or 0)
     error = active[1] if isinstance(active, tuple) else active  # the whole triple before 3.12
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
@@ -127,6 +164,7 @@ def _cleans_up(thread: int) -> bool:
 
 _active: list[Interruptible] = []
 _handler_before: Any = None
+_watcher: _Watcher | None = None
 
 
 @contextlib.contextmanager
@@ -143,7 +181,7 @@ def interrupts(run: Interruptible) -> Iterator[None]:
 
 
 def _enter(run: Interruptible) -> None:
-    global _handler_before  # noqa: PLW0603 - there is one signal handler in a process
+    global _handler_before, _watcher  # noqa: PLW0603 - there is one signal handler in a process
     installed = signal.getsignal(signal.SIGINT)
     if installed is not _on_sigint:
         # The kernel puts its own handler back after each cell: runs left over from an earlier
@@ -152,22 +190,29 @@ def _enter(run: Interruptible) -> None:
         _handler_before = installed
         signal.signal(signal.SIGINT, _on_sigint)
     _active.append(run)
+    if _watcher is None:
+        _watcher = _Watcher()
+        _watcher.begin()
 
 
 def _leave(run: Interruptible) -> None:
-    if run not in _active:
+    global _watcher  # noqa: PLW0603 - as above
+    with _edge:
+        if run in _active:
+            _active.remove(run)
+    if _active:
         return
-    _active.remove(run)
-    if not _active and signal.getsignal(signal.SIGINT) is _on_sigint:
+    if signal.getsignal(signal.SIGINT) is _on_sigint:
         # None: it was not installed from Python, so it cannot be put back.
         signal.signal(signal.SIGINT, _handler_before or signal.SIG_DFL)
+    if _watcher is not None:
+        _watcher.end()
+        _watcher = None
 
 
 def _on_sigint(_number: int, _frame: FrameType | None) -> None:
-    again = any(run.user_code.insisting for run in _active)
-    for run in reversed(_active):
-        if not again:
+    if _watcher is None or not _watcher.insisting:
+        for run in reversed(_active):
             run.interrupt()
-        run.user_code.insist()
     if any(run.user_code.running for run in _active):
         raise KeyboardInterrupt

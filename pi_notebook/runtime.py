@@ -13,7 +13,6 @@ interrupt asks the run to abort, the second one cancels it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import logging
 import queue
@@ -29,7 +28,7 @@ from pi_notebook.errors import AgentAborted
 from pi_notebook.interrupts import UserCode, interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
 __all__ = ["ForegroundRun"]
 
@@ -73,7 +72,7 @@ class ForegroundRun:
             AgentAborted: An interrupt came before the work began, or it had to be cancelled.
         """
         try:
-            with self._interrupts():
+            with interrupts(self):
                 for _ in range(SETTLING_TURNS):
                     await anyio.lowlevel.checkpoint()
                 await self._run(work)
@@ -91,7 +90,7 @@ class ForegroundRun:
             AgentAborted: As `run_here`.
         """
         jobs = self._jobs = queue.SimpleQueue()
-        with self._interrupts(), anyio.from_thread.start_blocking_portal("asyncio") as portal:
+        with interrupts(self), anyio.from_thread.start_blocking_portal("asyncio") as portal:
             context = contextvars.copy_context()
             ended = context.run(portal.start_task_soon, self._run, work)
             ended.add_done_callback(lambda _ended: jobs.put(None))
@@ -123,14 +122,6 @@ class ForegroundRun:
             self._cancel()
         if self._wake is not None:
             self._wake()
-
-    @contextlib.contextmanager
-    def _interrupts(self) -> Iterator[None]:
-        try:
-            with interrupts(self):
-                yield
-        finally:
-            self.user_code.close()
 
     async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
         with anyio.CancelScope() as scope:

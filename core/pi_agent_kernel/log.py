@@ -187,6 +187,7 @@ class EventLog:
                 break
         self._entries = kept
         self._dropped += cut
+        self._origin = None  # the next update may find nothing here to be counted from
 
 
 def _later(first: MessageUpdate, offset: int) -> MessageUpdate:

@@ -217,13 +217,14 @@ def _write_struct(value: msgspec.Struct, path: str) -> dict[str, Any]:
 @cache
 def _wire_names(kind: type[msgspec.Struct]) -> dict[str, str]:
     names: dict[str, str] = {}
-    for field in msgspec.structs.fields(kind):
-        if field.name in ("extra", "origin", "at"):
-            continue
-        named = field.encode_name
-        names[field.name] = _camel(named) if named == field.name else named
+    for name, encoded in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
+        if name not in ("extra", "origin", "at"):
+            names[name] = _camel(encoded) if encoded == name else encoded
+    # What an event builds when it is read.
     if "origin" in kind.__struct_fields__:
         names["partial"] = "partial"
+    if "assistant_message_event" in kind.__struct_fields__:
+        names["message"] = "message"
     return names
 
 
