@@ -101,6 +101,7 @@ class _Watcher(threading.Thread):
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)  # noqa: FBT003 - the standard library has it so
         self._before = -1
+        self._over = False
         self.insisting = False
 
     def begin(self) -> None:
@@ -108,6 +109,8 @@ class _Watcher(threading.Thread):
         self.start()
 
     def end(self) -> None:
+        with _edge:
+            self._over = True
         signal.set_wakeup_fd(self._before)
         self._writer.close()
 
@@ -117,37 +120,34 @@ class _Watcher(threading.Thread):
                 if self._before != -1:
                     with contextlib.suppress(OSError):
                         os.write(self._before, signals)
-                if signal.SIGINT in signals and not self.insisting:
+                if signal.SIGINT in signals:
                     self._see_through()
 
     def _see_through(self) -> None:
         time.sleep(SEE_WITHIN)
-        while _send_again(lambda run: not run.interrupted):
+        while self._send_again(lambda run: not run.interrupted):
             time.sleep(SEE_WITHIN)
         calls = {id(run): run.user_code.calls for run in list(_active)}
+
+        def still_in(run: Interruptible) -> bool:
+            return run.user_code.running and run.user_code.calls == calls.get(id(run))
+
         self.insisting = True
-        try:
-            while any(_is_still_in(run, calls) for run in list(_active)):
-                time.sleep(INSIST_AFTER)
-                _send_again(lambda run: _is_still_in(run, calls) and not _cleans_up())
-        finally:
-            self.insisting = False
+        while not self._over and any(map(still_in, list(_active))):
+            time.sleep(INSIST_AFTER)
+            self._send_again(lambda run: still_in(run) and not _cleans_up())
+        self.insisting = False
 
-
-def _is_still_in(run: Interruptible, calls: dict[int, int]) -> bool:
-    return run.user_code.running and run.user_code.calls == calls.get(id(run))
-
-
-def _send_again(still_wanted: Callable[[Interruptible], bool]) -> bool:
-    """Interrupt the main thread once more, if that is still wanted."""
-    main = threading.main_thread().ident
-    with _edge:
-        if main is None or not hasattr(signal, "pthread_kill"):
-            return False
-        if not any(still_wanted(run) for run in _active):
-            return False
-        signal.pthread_kill(main, signal.SIGINT)
-        return True
+    def _send_again(self, wanted: Callable[[Interruptible], bool]) -> bool:
+        """Interrupt the main thread once more, if that is still wanted."""
+        main = threading.main_thread().ident
+        with _edge:
+            if self._over or main is None or not hasattr(signal, "pthread_kill"):
+                return False
+            if not any(map(wanted, _active)):
+                return False
+            signal.pthread_kill(main, signal.SIGINT)
+            return True
 
 
 def _cleans_up() -> bool:

@@ -218,8 +218,8 @@ class World:
     def start_thread(self, call: Callable[[], object]) -> None:
         """Call something from another thread."""
         thread = threading.Thread(target=call)
-        self.threads.append(thread)
         thread.start()
+        self.threads.append(thread)
 
     def cancellation(self) -> BaseException:
         """Make what a cancelled inner task would raise."""

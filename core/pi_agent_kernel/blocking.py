@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from pi_agent_kernel.backend import current_backend
@@ -12,14 +15,14 @@ __all__ = ["run_blocking"]
 
 
 def run_blocking(call: Callable[[], Coroutine[Any, Any, None]], abort: Callable[[], None]) -> None:
-    """Run to the end and return; on Ctrl-C abort, wait for the end, and re-raise.
+    """Run to the end and return; on Ctrl-C abort, wait for the end, and raise KeyboardInterrupt.
 
     With a loop running in this thread, the coroutine gets a loop of its own in another thread;
     this thread, and its loop, wait.
 
     Args:
         call: Makes the coroutine.
-        abort: Makes it end early; callable from any thread.
+        abort: Makes it end early; callable from any thread and from a signal handler.
     """
     try:
         current_backend()
@@ -29,10 +32,27 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, None]], abort: Callable[
         return
     from anyio.from_thread import start_blocking_portal
 
-    with start_blocking_portal() as portal:
-        future = portal.start_task_soon(call)
-        try:
-            future.result()
-        except KeyboardInterrupt:
-            abort()
-            raise
+    with start_blocking_portal() as portal, _interrupts(abort):
+        portal.start_task_soon(call).result()
+
+
+@contextlib.contextmanager
+def _interrupts(abort: Callable[[], None]) -> Iterator[None]:
+    """Abort on Ctrl-C: the handler of the waiting loop would only cancel a task that waits too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def on_interrupt(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+        abort()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt

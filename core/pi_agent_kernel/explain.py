@@ -34,9 +34,9 @@ def explain(log: EventLog, question: str | None = None) -> str:
     lines = [f"#{record.seq} {line}" for record in records for line in _told(record)]
     if question:
         words = [word.strip("?.,!\"'") for word in question.lower().split()]
-        found = [
-            line for line in lines if any(len(word) > 2 and word in line.lower() for word in words)
-        ]
+        # Short words would find everything, but short ids have a digit.
+        words = [word for word in words if len(word) > 2 or word[-1:].isdigit()]
+        found = [line for line in lines if any(word in line.lower() for word in words)]
         return "\n".join(found) or f"Nothing in the log mentions any word of {question!r}."
     return "\n".join(lines) or "The agent has not run yet."
 

@@ -44,7 +44,16 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     time: float
     event: AgentEvent | HostCall
-    changes: tuple[FieldChange, ...] = ()
+    flat: tuple[Any, ...] = ()
+
+    @property
+    def changes(self) -> tuple[FieldChange, ...]:
+        """What the step changed; a message that streamed is built when this is read."""
+        flat = self.flat
+        return tuple(
+            FieldChange(flat[i], _shown(flat[i + 1]), _shown(flat[i + 2]))
+            for i in range(0, len(flat), 3)
+        )
 
     @property
     def type(self) -> str:
@@ -124,7 +133,7 @@ class EventLog:
                 yield _update(seq, now, first, before)
             else:
                 now, event, changes = entry
-                yield LogRecord(seq=seq, time=now, event=event, changes=_changes(changes))
+                yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
 
     def __getitem__(self, index: int) -> LogRecord:
         count = len(self)
@@ -161,10 +170,11 @@ class EventLog:
         """Return which record last changed a field of the state, and how."""
         found = None
         for record in self:
-            for change in record.changes:
-                if change.field == field:
-                    found = (record, change)
-        return found
+            if field in record.flat[::3]:
+                found = record
+        if found is None:
+            return None
+        return found, next(change for change in found.changes if change.field == field)
 
     def _trim(self, keep: int) -> None:
         entries = self._entries
@@ -201,17 +211,7 @@ def _later(first: MessageUpdate, offset: int) -> MessageUpdate:
 
 
 def _update(seq: int, now: float, event: MessageUpdate, before: Any) -> LogRecord:
-    change = FieldChange("streaming_message", _shown(before), event.message)
-    return LogRecord(seq=seq, time=now, event=event, changes=(change,))
-
-
-def _changes(flat: tuple[Any, ...] | None) -> tuple[FieldChange, ...]:
-    if not flat:
-        return ()
-    return tuple(
-        FieldChange(flat[i], _shown(flat[i + 1]), _shown(flat[i + 2]))
-        for i in range(0, len(flat), 3)
-    )
+    return LogRecord(seq=seq, time=now, event=event, flat=("streaming_message", before, event))
 
 
 def _shown(value: Any) -> Any:

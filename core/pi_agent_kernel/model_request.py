@@ -159,7 +159,7 @@ async def _stream(
                     break
                 if kind not in STREAM_EVENTS:
                     raise TypeError(
-                        f"A stream function's stream gives stream events, not {event!r}."
+                        f"A model's stream gives stream events, not {kind.__name__}: {event!r}"
                     )
                 if kind is StreamStart:
                     if last is not None:

@@ -5,15 +5,12 @@ import threading
 import anyio
 import pytest
 from pi_agent_kernel import (
-    AbortController,
     AgentStateError,
     AgentTurnUpdate,
-    OperationAborted,
     TurnDecision,
     faux_assistant_message,
     tool,
 )
-from pi_agent_kernel.abort import run_soon
 from scripted import LIMIT, Scripted, call, make_tool, ok, user
 
 
@@ -39,115 +36,6 @@ def closing(s):
     assert last.thinking_level == s.state.thinking_level
     assert s.state.error_message == "Request was aborted"
     s.check()
-
-
-# ------------------------------------------------------------------------------ the signal
-
-
-def test_a_signal_is_set_once():
-    """The first abort counts, with its reason; later ones do nothing (AB-01)."""
-    controller = AbortController()
-    signal = controller.signal
-    signal.raise_if_aborted()
-    assert (signal.aborted, signal.reason) == (False, None)
-
-    controller.abort("enough")
-    controller.abort("again")
-
-    assert (signal.aborted, signal.reason) == (True, "enough")
-    with pytest.raises(OperationAborted, match="enough"):
-        signal.raise_if_aborted()
-
-
-def test_an_empty_reason_aborts_too():
-    """Whatever the reason, the flag is set (AB-01)."""
-    controller = AbortController()
-    controller.abort("")
-
-    assert controller.signal.aborted is True
-
-
-def test_listeners_hear_it_once():
-    """Each is called once; one that raises does not keep the others from hearing it."""
-    controller = AbortController()
-    heard = []
-
-    def broken():
-        raise ValueError
-
-    controller.signal.add_listener(broken)
-    controller.signal.add_listener(lambda: heard.append("a"))
-    same = lambda: heard.append("b")  # noqa: E731
-    controller.signal.add_listener(same)
-    controller.signal.add_listener(same)
-    off = controller.signal.add_listener(lambda: heard.append("never"))
-    off()
-    off()
-    controller.abort()
-    controller.abort()
-
-    assert heard == ["a", "b", "b"]
-
-
-def test_a_late_listener_is_called_at_once():
-    """Whoever comes after the abort hears it immediately."""
-    controller = AbortController()
-    controller.abort()
-    heard = []
-    off = controller.signal.add_listener(lambda: heard.append(1))
-    off()
-
-    assert heard == [1]
-
-
-async def test_waiting_for_an_abort():
-    """`wait()` ends with an abort from any thread, at once if it was before; nothing is left."""
-    controller = AbortController()
-    signal = controller.signal
-    with anyio.fail_after(LIMIT):
-        async with anyio.create_task_group() as group:
-            for _ in range(3):
-                group.start_soon(signal.wait)
-            await anyio.lowlevel.checkpoint()
-            await anyio.to_thread.run_sync(controller.abort)
-        await signal.wait()
-
-    assert signal._listeners == {}
-
-
-async def test_a_cancelled_wait_takes_its_listener_off():
-    """Waiting in vain leaves no listener behind (E17)."""
-    controller = AbortController()
-    with anyio.move_on_after(0):
-        await controller.signal.wait()
-
-    assert controller.signal._listeners == {}
-
-
-async def test_an_abort_cancels_a_scope():
-    """`cancel_on_abort` binds a scope of the current loop to the signal, until taken off."""
-    controller = AbortController()
-    with anyio.fail_after(LIMIT):
-        with anyio.CancelScope() as first, anyio.CancelScope() as second:
-            controller.signal.cancel_on_abort(first)
-            controller.signal.cancel_on_abort(second)()
-            await anyio.to_thread.run_sync(controller.abort)
-            await anyio.sleep_forever()
-
-    assert (first.cancelled_caught, second.cancel_called) == (True, False)
-
-
-def test_waking_a_loop_that_is_gone_is_harmless():
-    """A callback bound to a loop that has ended does nothing."""
-    for backend in ("asyncio", "trio"):
-
-        async def bind():
-            return run_soon(lambda: None)
-
-        anyio.run(bind, backend=backend)()
-
-
-# ---------------------------------------------------------------------------- in the agent
 
 
 async def test_abort_when_idle_does_nothing():
@@ -219,7 +107,13 @@ async def test_abort_at_model_request_start():
 
 @pytest.mark.parametrize(
     "hook",
-    ["prepare_request", "transform_context", "before_model_request", "convert_to_llm", "get_api_key"],
+    [
+        "prepare_request",
+        "transform_context",
+        "before_model_request",
+        "convert_to_llm",
+        "get_api_key",
+    ],
 )
 @pytest.mark.parametrize("way", ["abort", "hang"])
 async def test_abort_inside_a_request_hook(hook, way):
@@ -525,8 +419,10 @@ async def test_idle_at_once():
 
 @pytest.mark.parametrize(
     "place",
-    ["agent_start", "message_update", "tool_execution_update", "agent_end"]
-    + ["tool", "before_tool_call", "after_tool_call", "transform_context", "finish_turn"],
+    [
+        *("agent_start", "message_update", "tool_execution_update", "agent_end"),
+        *("tool", "before_tool_call", "after_tool_call", "transform_context", "finish_turn"),
+    ],
 )
 async def test_waiting_for_oneself_is_refused(place):
     """From a listener, a hook or a tool of the run, waiting for its end raises (AB-05)."""
@@ -543,7 +439,9 @@ async def test_waiting_for_oneself_is_refused(place):
             await wait()
         return "ok"
 
-    hooks = {place: wait} if "_call" in place or place in ("transform_context", "finish_turn") else {}
+    hooks = (
+        {place: wait} if "_call" in place or place in ("transform_context", "finish_turn") else {}
+    )
     s = Scripted(call(), "ok", tools=[make_tool(work)], **hooks)
     if place != "tool" and not hooks:
         s.agent.subscribe(wait, events=place)
@@ -576,3 +474,60 @@ async def test_many_may_wait():
             gate.set()
 
     assert woken == [False] * 3
+
+
+@pytest.mark.parametrize("form", ["generator", "queue"])
+async def test_an_abort_while_a_listener_of_an_update_waits(form):
+    """The listener finishes, then the stream is cut off (DEVIATIONS 14, AB-02)."""
+    from pi_agent_kernel import ResponseBuilder
+    from pi_agent_kernel.streams import AssistantMessageEventStream
+
+    def queue(model, context, options):
+        stream = AssistantMessageEventStream()
+        builder = ResponseBuilder(api="a", provider="p", model="m")
+        for event in (builder.start(), builder.text_start(), builder.text_delta("hell", 0)):
+            stream.push(event)
+        return stream
+
+    finished = []
+
+    async def slow(event, signal):
+        if event.message.text == "hell":
+            s.agent.abort()
+            await anyio.sleep(0.05)  # longer than the grace
+            finished.append(1)
+
+    s = Scripted("hello world", faux_options={"token_size": 1}, abort_grace=0.01)
+    if form == "queue":
+        s.agent.stream_fn = queue
+    s.agent.subscribe(slow, events="message_update")
+    await s.prompt()
+
+    assert finished == [1]
+    assert (s.last.text, s.last.stop_reason) == ("hell", "aborted")
+    s.check()
+
+
+async def test_waiting_for_idle_on_another_loop():
+    """A thread with a loop of its own may wait for a run of this one (AB-05)."""
+    gate, waiting, woken = anyio.Event(), threading.Event(), []
+
+    async def hold(*_):
+        await gate.wait()
+
+    s = Scripted(call(), "ok", tools=[make_tool(hold)])
+
+    async def wait():
+        waiting.set()
+        await s.agent.wait_for_idle()
+        woken.append(s.agent.signal)
+
+    with anyio.fail_after(LIMIT):
+        async with anyio.create_task_group() as group:
+            group.start_soon(s.agent.prompt, "go")
+            await anyio.lowlevel.checkpoint()
+            group.start_soon(anyio.to_thread.run_sync, anyio.run, wait)
+            await anyio.to_thread.run_sync(waiting.wait)
+            gate.set()
+
+    assert woken == [None]

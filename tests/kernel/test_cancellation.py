@@ -37,7 +37,14 @@ def hanging(place):
     return Scripted(*answers, tools=tools, **options), started
 
 
-PLACES = ("tool", "tool with signal", "stream", "transform_context", "before_tool_call", "finish_turn")
+PLACES = (
+    "tool",
+    "tool with signal",
+    "stream",
+    "transform_context",
+    "before_tool_call",
+    "finish_turn",
+)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -87,7 +94,7 @@ async def test_a_timeout_around_prompt(place):
 @asyncio_only
 @pytest.mark.parametrize("place", PLACES)
 async def test_a_cancelled_task_aborts_the_run(place, anyio_backend):
-    """asyncio's own task.cancel(), too (AB-09)."""
+    """The task.cancel() of asyncio aborts it, too (AB-09)."""
     s, started = hanging(place)
     task = asyncio.create_task(s.agent.prompt("go"))
     await started.wait()
@@ -246,7 +253,9 @@ async def test_a_tool_that_raises_cancelled_error(anyio_backend):
     s.check()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopAsyncIteration])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopAsyncIteration]
+)
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_a_tool_that_raises_anything(error, kind):
     """Whatever a tool raises is its result; only the run's cancellation ends the run (P2)."""

@@ -122,7 +122,6 @@ async def test_a_listener_that_raises_again_makes_prompt_raise(kind):
 
 async def test_a_failure_while_streaming_ends_the_message():
     """The partial content stays, as an error, before the failure's own message (DEVIATIONS 3)."""
-
     s = Scripted("hello world", faux_options={"token_size": 1})
 
     def stop(event, signal):
@@ -152,7 +151,9 @@ async def test_a_failure_in_a_batch_answers_every_call():
         if event.tool_call_id == "a":
             raise Broken("listener")
 
-    s = Scripted([call("t", x) for x in "abc"], tools=[make_tool(tool)], tool_execution="sequential")
+    s = Scripted(
+        [call("t", x) for x in "abc"], tools=[make_tool(tool)], tool_execution="sequential"
+    )
     s.agent.subscribe(broken, events="tool_execution_end")
     await s.prompt()
 
@@ -323,3 +324,28 @@ async def test_nothing_is_left_after_a_broken_run():
             await s.agent.wait_for_idle()
 
     assert s.last.error_message == "it broke"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("place", ["transform_context", "finish_turn", "listener"])
+async def test_an_interrupt_in_a_hook_closes_the_run_and_goes_on(place, error):
+    """It is not swallowed, and the run has its end (P2, FL-09)."""
+
+    def interrupted(*_):
+        raise error("now")
+
+    s = Scripted("ok", "fine", **({} if place == "listener" else {place: interrupted}))
+    off = s.agent.subscribe(interrupted, events="turn_start") if place == "listener" else None
+    with pytest.raises(error):
+        await s.prompt()
+
+    assert s.count("agent_end") == 1
+    assert s.agent.signal is None
+    s.check()
+    if off is None:
+        setattr(s.agent, place, None)
+    else:
+        off()
+    s.faux.set_responses([faux_assistant_message("fine")])
+    await s.prompt()
+    assert s.last.text == "fine"

@@ -130,7 +130,7 @@ async def test_the_key_is_asked_for_each_request(form):
 
 
 async def test_options_are_handed_on():
-    """They reach the stream function on every request and may change between runs (CO-09, CO-10)."""
+    """They reach the stream function on every request; they may change later (CO-09, CO-10)."""
     given = {
         "session_id": "s",
         "thinking_budgets": {"low": 5},
@@ -221,7 +221,9 @@ async def test_tools_added_by_prepare_request():
 async def test_turning_thinking_off():
     """Level "off" from a hook is passed as absent and stamped as off (CO-11, ST-12)."""
     s = Scripted(
-        "x", thinking_level="high", prepare_request=lambda *_: AgentRequestUpdate(thinking_level="off")
+        "x",
+        thinking_level="high",
+        prepare_request=lambda *_: AgentRequestUpdate(thinking_level="off"),
     )
     await s.prompt()
 
@@ -390,7 +392,7 @@ async def test_should_stop_may_be_async(form):
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_prepare_next_turn_runs_between_turns(form):
-    """After turn_end, before the next turn_start; not before the first, not after the last (LP-09)."""
+    """After turn_end, before the next turn_start; not before the first turn (LP-09)."""
     seen = []
 
     def prepare(signal):

@@ -322,12 +322,17 @@ async def test_a_blocking_tool_is_abandoned(kind, pool):
 
 async def test_an_abandoned_tool_stays_silent_while_the_run_closes():
     """Once its end was announced, no report of it is (B03)."""
-    gate, reported = threading.Event(), threading.Event()
+    started, gate, reported = threading.Event(), threading.Event(), threading.Event()
 
     def blocks(tool_call_id, params, signal, on_update):
+        started.set()
         gate.wait(5)
         on_update("too late")
         reported.set()
+
+    async def quick(tool_call_id, params, signal, on_update):
+        await anyio.to_thread.run_sync(started.wait, 5)
+        return "ok"
 
     async def listener(event, signal):
         if event.type == "tool_execution_end" and event.tool_call_id == "b":
@@ -338,7 +343,7 @@ async def test_an_abandoned_tool_stays_silent_while_the_run_closes():
             await anyio.lowlevel.checkpoint()
 
     s = Scripted(
-        [call("blocks", "a"), call("t", "b")], tools=[make_tool(blocks, "blocks"), make_tool(ok)]
+        [call("blocks", "a"), call("t", "b")], tools=[make_tool(blocks, "blocks"), make_tool(quick)]
     )
     s.agent.subscribe(listener)
     await s.prompt()
@@ -477,3 +482,12 @@ async def test_hung_threads_do_not_use_up_the_workers():
         assert await text_of(make_tool(where, timeout=3)) != "Tool t timed out after 3 s"
     finally:
         gate.set()
+
+
+async def test_more_calls_than_workers():
+    """A batch larger than the number of worker threads is carried out whole (P3)."""
+    calls = [call("t", f"c{n}") for n in range(150)]
+    s = Scripted(calls, "end", tools=[make_tool(lambda i, *_: i)])
+    await s.prompt()
+
+    assert [text for text, _ in s.outcomes] == [one.id for one in calls]

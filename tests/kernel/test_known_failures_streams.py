@@ -265,9 +265,7 @@ async def test_e27_leaving_an_iteration_early_is_clean(anyio_backend, recwarn):
     faux = faux_provider()
     faux.set_responses([faux_assistant_message(call()), faux_assistant_message("end")])
     config = AgentLoopConfig(model=faux.model())
-    stream = agent_loop(
-        [user()], AgentContext(tools=[make_tool(ok)]), config, None, faux.stream_fn
-    )
+    stream = agent_loop([user()], AgentContext(tools=[make_tool(ok)]), config, None, faux.stream_fn)
     events = aiter(stream)
     for _ in range(3):
         await anext(events)

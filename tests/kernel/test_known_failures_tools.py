@@ -186,7 +186,7 @@ async def test_b11_primitives_are_coerced(kind, given, expected):
 
 
 async def test_b11_what_is_no_number_is_an_error():
-    """ "abc" is told to the model (B11)."""
+    """The text "abc" is refused with words (B11)."""
     assert "n: " in await params_for(object_of(n={"type": "integer"}), n="abc")
 
 
@@ -195,7 +195,7 @@ async def test_b11_what_is_no_number_is_an_error():
     [(("string", "null"), None), (("number", "string"), "5"), (("string", "number"), 5)],
 )
 async def test_b12_a_valid_arm_is_left_alone(arms, value):
-    """null stays null, "5" stays text (B12)."""
+    """A null stays null, "5" stays text (B12)."""
     schema = object_of(n={"anyOf": [{"type": arm} for arm in arms]}) | {"required": ["n"]}
 
     assert await params_for(schema, n=value) == {"n": value}
@@ -321,16 +321,15 @@ async def test_b36_approvals_reach_their_call():
     asked, answers = [], {}
 
     async def before(context, signal):
-        id = context.tool_call.id
-        asked.append(id)
-        answers[id] = f"answer {id}"
+        asked.append(context.tool_call.id)
+        answers[context.tool_call.id] = f"answer {context.tool_call.id}"
         await anyio.lowlevel.checkpoint()
         return BeforeToolCallResult(block=True, reason=answers[context.tool_call.id])
 
     s = Scripted(ABC, "end", tools=[make_tool(ok)], before_tool_call=before)
     await s.prompt()
 
-    assert [text for text, _ in s.outcomes] == [f"answer {id}" for id in asked]
+    assert [text for text, _ in s.outcomes] == [f"answer {one}" for one in asked]
 
 
 async def test_b37_no_sibling_outlives_the_run():

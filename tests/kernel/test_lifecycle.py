@@ -188,7 +188,9 @@ async def test_every_ending_is_explicit():
     )
     await s.prompt()
 
-    ends = [(e.tool_call_id, e.is_error, e.result.content[0].text) for e in s.of("tool_execution_end")]
+    ends = [
+        (e.tool_call_id, e.is_error, e.result.content[0].text) for e in s.of("tool_execution_end")
+    ]
     assert ends[0] == ("a", True, "Tool nope not found")
     assert ends[1] == ("b", True, "failed")
     assert ends[2][0] == "c"

@@ -91,7 +91,9 @@ def test_deltas_of_arguments():
     """Nor does it for the arguments of a call."""
 
     def make(n):
-        return plain_agent(call(text=chars(n)), "end", tools=[make_tool(lambda *_: "x", thread=False)])
+        return plain_agent(
+            call(text=chars(n)), "end", tools=[make_tool(lambda *_: "x", thread=False)]
+        )
 
     assert grows(make, 500) < MOST
 
@@ -137,7 +139,9 @@ def test_calls_of_one_batch():
         async def execute(*_):
             return "x"
 
-        return plain_agent([call("t", f"c{i}") for i in range(n)], "end", tools=[make_tool(execute)])
+        return plain_agent(
+            [call("t", f"c{i}") for i in range(n)], "end", tools=[make_tool(execute)]
+        )
 
     assert grows(make, 50) < MOST
 
@@ -203,7 +207,7 @@ def test_reading_the_prompt():
 
 
 def test_partials_read_at_the_end_only(monkeypatch):
-    """What nobody reads is not built: the text of a response is copied a few times, not per delta."""
+    """What nobody reads is not built: a response is copied a few times, not per delta."""
 
     def copied(n):
         s = plain_agent(chars(n))

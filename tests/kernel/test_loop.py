@@ -186,9 +186,7 @@ async def test_the_callback_form_raises(hook):
     config, faux = scripted("x", **{hook: broken})
 
     with pytest.raises(LookupError, match="it broke"):
-        await run_agent_loop(
-            [user()], AgentContext(), config, lambda _: None, None, faux.stream_fn
-        )
+        await run_agent_loop([user()], AgentContext(), config, lambda _: None, None, faux.stream_fn)
 
 
 async def test_an_emit_that_raises_reaches_the_caller():
@@ -311,10 +309,14 @@ async def test_the_iterator_ends_by_raising(hook):
     stream_fn = broken if hook == "stream_fn" else faux.stream_fn
     stream = agent_loop([user()], AgentContext(), config, None, stream_fn)
     seen = []
+
+    async def reader():
+        async for event in stream:
+            seen.append(event)  # noqa: PERF401 - the exception comes after some
+
     with anyio.fail_after(LIMIT):
         with pytest.raises(LookupError, match="it broke"):
-            async for event in stream:
-                seen.append(event)  # noqa: PERF401 - the exception comes after some
+            await reader()
         with pytest.raises(LookupError, match="it broke"):
             await stream.result()
 

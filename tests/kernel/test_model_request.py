@@ -42,7 +42,9 @@ def done(b):
 
 async def test_updates_forward_the_stream_events():
     """Each is one update, unchanged; start and done are not (EV-09)."""
-    s = Scripted(stream_fn=played(start, text, delta("a"), delta("b"), lambda b: b.text_end(0), done))
+    s = Scripted(
+        stream_fn=played(start, text, delta("a"), delta("b"), lambda b: b.text_end(0), done)
+    )
     await s.prompt()
 
     updates = [event.assistant_message_event for event in s.of("message_update")]

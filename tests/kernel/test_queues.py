@@ -54,12 +54,12 @@ def test_put_back_goes_to_the_front():
 @pytest.mark.parametrize("mode", ["some", None, 1])
 def test_a_mode_is_one_of_two(mode):
     """Any other value is refused and names both (QU-02)."""
-    with pytest.raises(ValueError, match="one-at-a-time.*all"):
+    with pytest.raises(ValueError, match=r"one-at-a-time.*all"):
         MessageQueue(mode)
     s = Scripted()
-    with pytest.raises(ValueError, match="one-at-a-time.*all"):
+    with pytest.raises(ValueError, match=r"one-at-a-time.*all"):
         s.agent.steering_mode = mode
-    with pytest.raises(ValueError, match="one-at-a-time.*all"):
+    with pytest.raises(ValueError, match=r"one-at-a-time.*all"):
         s.agent.follow_up_mode = mode
     assert (s.agent.steering_mode, s.agent.follow_up_mode) == ("one-at-a-time",) * 2
 

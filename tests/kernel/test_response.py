@@ -28,7 +28,7 @@ def everything(builder):
     events.append(builder.toolcall_start("c1", "t"))
     events.append(builder.toolcall_delta('{"a": [1,', 2))
     events.append(builder.thinking_end(0, signature="sig"))
-    events.append(builder.toolcall_delta(' 2]}', 2))
+    events.append(builder.toolcall_delta(" 2]}", 2))
     events.append(builder.text_end(1, signature="s"))
     events.append(builder.toolcall_end(2))
     return events
@@ -205,8 +205,7 @@ def test_a_partial_of_a_growing_call_is_an_object(builder):
     """Arguments are never null; a text that is no object shows as empty (MD-06, MD-07)."""
     builder.toolcall_start("c", "t")
     seen = [
-        builder.toolcall_delta(piece, 0).partial.content[0].arguments
-        for piece in ("[", "1", "]")
+        builder.toolcall_delta(piece, 0).partial.content[0].arguments for piece in ("[", "1", "]")
     ]
 
     assert seen == [{}, {}, {}]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from contextlib import suppress
 
 import pytest
 from pi_agent_kernel import (
@@ -236,10 +237,10 @@ def test_two_threads_read_the_prompt_at_once(state, monkeypatch):
 
     def slow_extend(self, messages):
         messages = list(messages)
-        try:
+        with suppress(
+            threading.BrokenBarrierError
+        ):  # the other reader waits for us, which is as good
             both.wait()
-        except threading.BrokenBarrierError:
-            pass  # the other reader waits for us, which is as good
         extend(self, messages)
 
     monkeypatch.setattr(state_module.Replay, "extend", slow_extend)

@@ -107,9 +107,13 @@ async def test_failing():
     stream.push(1)
     stream.fail(LookupError("no"))
     seen = []
-    with pytest.raises(LookupError, match="no"):
+
+    async def reader():
         async for n in stream:
             seen.append(n)  # noqa: PERF401 - the exception comes after some
+
+    with pytest.raises(LookupError, match="no"):
+        await reader()
     with pytest.raises(LookupError, match="no"):
         await stream.result()
 
@@ -148,7 +152,7 @@ async def test_two_readers_share_the_events():
 
     async def reader():
         async for n in stream:
-            seen.append(n)  # noqa: PERF401 - two of them
+            seen.append(n)
             await anyio.lowlevel.checkpoint()
 
     with anyio.fail_after(LIMIT):
@@ -183,7 +187,7 @@ def builder():
 
 
 async def test_a_response_ends_with_its_message():
-    """done and error both give the final message (MD-02)."""
+    """Both done and error give the final message (MD-02)."""
     for last in (builder().done(), builder().error("no")):
         stream = AssistantMessageEventStream()
         stream.push(builder().start())

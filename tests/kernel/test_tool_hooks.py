@@ -48,7 +48,9 @@ async def test_the_before_hook_sees_the_call():
     assert [one.name for one in context.context.tools] == ["t"]
 
 
-@pytest.mark.parametrize("answer", [None, BeforeToolCallResult(), BeforeToolCallResult(block=False)])
+@pytest.mark.parametrize(
+    "answer", [None, BeforeToolCallResult(), BeforeToolCallResult(block=False)]
+)
 async def test_a_before_hook_that_agrees(answer):
     """None or an empty result lets the call run (HK-02)."""
     s = Scripted(call(), "end", tools=[make_tool(ok)], before_tool_call=lambda *_: answer)
@@ -159,8 +161,9 @@ async def test_a_tool_hook_that_raises_fails_its_call_only(hook, form):
     """The batch and the run go on (HK-06, D9, S4-11)."""
 
     def broken(context, signal):
-        id = context.tool_call_id if hook == "after_tool_result" else context.tool_call.id
-        if id == "b":
+        if getattr(context, "tool_call_id", None) == "b" or (
+            hook != "after_tool_result" and context.tool_call.id == "b"
+        ):
             raise LookupError("hook broke")
 
     async def broken_async(context, signal):
@@ -205,11 +208,10 @@ async def test_answers_are_matched_by_call():
     answers = {"a": anyio.Event(), "b": anyio.Event()}
 
     async def before(context, signal):
-        id = context.tool_call.id
-        if id == "a":
+        if context.tool_call.id == "a":
             answers["b"].set()
         await answers["b"].wait()
-        return BeforeToolCallResult(block=True, reason=f"answer {id}")
+        return BeforeToolCallResult(block=True, reason=f"answer {context.tool_call.id}")
 
     s = Scripted([call("t", "a"), call("t", "b")], "end", tools=[make_tool(ok)])
     s.agent.before_tool_call = before

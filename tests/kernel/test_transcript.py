@@ -56,7 +56,10 @@ def names(tools):
         ([adds(A), user(), adds(B)], ["a", "b"]),
         ([adds(A, B), removes("a")], ["b"]),
         ([adds(A, B), adds(A2)], ["a", "b"]),
-        ([adds(A, B), system(tools_removed=[ToolReference(name="a")], tools_added=[A2])], ["b", "a"]),
+        (
+            [adds(A, B), system(tools_removed=[ToolReference(name="a")], tools_added=[A2])],
+            ["b", "a"],
+        ),
         ([adds(A), removes("x")], ["a"]),
         ([CustomMessage(role="system-like"), adds(C)], ["c"]),
     ],

@@ -190,7 +190,9 @@ def test_a_wrong_type_is_an_error_with_its_path(name, change, path):
         from_json(MESSAGES[name] | change)
 
 
-@pytest.mark.parametrize("data", [5, None, "x", {}, {"type": "x"}, {"role": 5}, [5], {"role": "user"}])
+@pytest.mark.parametrize(
+    "data", [5, None, "x", {}, {"type": "x"}, {"role": 5}, [5], {"role": "user"}]
+)
 def test_what_is_no_message_is_refused(data):
     """The error says what was expected and what came (api.md)."""
     with pytest.raises(ValueError, match=r"expected|missing"):
@@ -248,7 +250,11 @@ def test_numbers_are_finite(value):
 
 @pytest.mark.parametrize(
     ("value", "path"),
-    [({"a": object()}, r"details\.a"), ({"a": {1: 2}}, r"details\.a"), ({"a": b"x"}, r"details\.a")],
+    [
+        ({"a": object()}, r"details\.a"),
+        ({"a": {1: 2}}, r"details\.a"),
+        ({"a": b"x"}, r"details\.a"),
+    ],
 )
 def test_what_has_no_json_form_is_named(value, path):
     """With its path and what to do (api.md)."""
