@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from pi_agent_kernel.backend import current_backend
@@ -37,7 +37,7 @@ def run_blocking(call: Callable[[], Coroutine[Any, Any, None]], abort: Callable[
 
 
 @contextlib.contextmanager
-def _interrupts(abort: Callable[[], None]) -> Iterator[None]:
+def _interrupts(abort: Callable[[], None]) -> Generator[None]:
     """Abort on Ctrl-C: the handler of the waiting loop would only cancel a task that waits too."""
     if threading.current_thread() is not threading.main_thread():
         yield

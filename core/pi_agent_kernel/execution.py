@@ -14,8 +14,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
-
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Job, Jobs
 from pi_agent_kernel.events import (
@@ -94,7 +92,8 @@ class ToolBatch:
         """Handle all calls; afterwards `results` has one message per call, in call order."""
         if self._lifecycle:
             await self._send(ToolBatchStart(count=len(calls)))
-        if self._settings.assistant_message.stop_reason == "length":
+        truncated = self._settings.assistant_message.stop_reason == "length"
+        if truncated:
             outcomes = await self._refuse_truncated(calls)
         elif self._sequential(calls):
             outcomes = [await self._run_one(call) for call in calls]
@@ -102,7 +101,8 @@ class ToolBatch:
             outcomes = await self._run_parallel(calls)
             for outcome in outcomes:
                 await self._record(outcome)
-        self.terminate = all(outcome.result.terminate is True for outcome in outcomes)
+        # A truncated batch asks for the calls again, whatever a hook made of its results (LP-03).
+        self.terminate = not truncated and all(one.result.terminate is True for one in outcomes)
         if self._lifecycle:
             await self._send(ToolBatchEnd(count=len(calls)))
 
@@ -125,10 +125,6 @@ class ToolBatch:
             await self._end(outcome)
             await self._record(outcome)
             outcomes.append(outcome)
-        # A truncated batch never ends the run, whatever a hook made of its results (LP-03).
-        outcomes[0] = msgspec.structs.replace(
-            outcomes[0], result=msgspec.structs.replace(outcomes[0].result, terminate=None)
-        )
         return outcomes
 
     async def _run_one(self, call: ToolCall) -> ToolCallOutcome:
@@ -179,18 +175,22 @@ class ToolBatch:
 
     async def _carry_out(self, one: _RunningCall, jobs: Jobs) -> None:
         settings, prepared = self._settings, one.prepared
-        if settings.tasks is not None:
-            settings.tasks.add(settings.backend.task())
-        if settings.aborted:
-            outcome = await finish_call(settings, failed_call(prepared.tool_call, ABORTED_TEXT))
-        else:
-            one.progress = Progress.of_call(
-                settings.backend, self._emit, prepared.tool_call, jobs, settings.tasks
-            )
-            outcome = await perform_call(settings, prepared, one.progress)
-        if not one.closed and one.outcome is None:
-            one.outcome = outcome
-            await self._end(outcome)
+        task = settings.backend.task()
+        settings.tasks.add(task)
+        try:
+            if settings.aborted:
+                failed = failed_call(prepared.tool_call, ABORTED_TEXT)
+                outcome = await finish_call(settings, failed)
+            else:
+                one.progress = Progress.of_call(
+                    settings.backend, self._emit, prepared.tool_call, jobs, settings.tasks
+                )
+                outcome = await perform_call(settings, prepared, one.progress)
+            if not one.closed and one.outcome is None:
+                one.outcome = outcome
+                await self._end(outcome)
+        finally:
+            settings.tasks.discard(task)
 
     async def _leave_behind(self, deaf: Sequence[_RunningCall], jobs: Jobs) -> None:
         """Answer calls whose tools did not end although they were cancelled (DEVIATIONS 14)."""

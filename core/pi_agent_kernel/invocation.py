@@ -83,7 +83,7 @@ class Progress:
         jobs: Jobs | None = None,
         tasks: set[object] | None = None,
     ) -> None:
-        self._tasks = tasks
+        self._tasks: set[object] = set() if tasks is None else tasks
         self._backend = backend
         self._deliver = deliver
         self._jobs = jobs
@@ -100,7 +100,7 @@ class Progress:
         emit: Emit,
         call: ToolCall,
         jobs: Jobs,
-        tasks: set[object] | None,
+        tasks: set[object],
     ) -> Progress:
         """Deliver reports as events of one call."""
 
@@ -165,13 +165,14 @@ class Progress:
             self._jobs.start(partial(self._wait, waiting))
 
     async def _wait(self, waiting: Awaitable[object]) -> None:
-        if self._tasks is not None:
-            self._tasks.add(self._backend.task())
+        task = self._backend.task()
+        self._tasks.add(task)
         try:
             await waiting
         except Exception as error:  # noqa: BLE001 - raised again by settle, outside the tool
             self._error = self._error or error
         finally:
+            self._tasks.discard(task)
             self._waiting -= 1
             if not self._waiting and self._settled is not None:
                 self._settled.set()

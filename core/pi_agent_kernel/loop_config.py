@@ -84,4 +84,4 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     on_response: Callable[..., Any] | None = None
     on_provider_stream_event: Callable[..., Any] | None = None
     lifecycle_events: bool = False
-    tasks: set[object] | None = None
+    tasks: set[object] = msgspec.field(default_factory=set[object])

@@ -90,7 +90,8 @@ class ToolSettings(msgspec.Struct, kw_only=True):
     after_tool_result: AfterToolResult | None = None
     mode: ToolExecutionMode = "parallel"
     run_sync: RunSync | None = None
-    tasks: set[object] | None = None
+    #: Gets the task of each call while it runs.
+    tasks: set[object] = msgspec.field(default_factory=set[object])
 
     @property
     def aborted(self) -> bool:

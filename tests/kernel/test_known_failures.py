@@ -253,11 +253,11 @@ async def test_a15_abort_ends_a_silent_stream():
             return self
 
         async def __anext__(self):
-            if not self.sent:
-                self.sent = True
-                return ResponseBuilder(api="a", provider="p", model="m").start()
-            started.set()
-            await anyio.sleep_forever()
+            if self.sent:
+                started.set()
+                await anyio.sleep_forever()
+            self.sent = True
+            return ResponseBuilder(api="a", provider="p", model="m").start()
 
     s = Scripted(stream_fn=lambda *_: Silent(), abort_grace=0.05)
     with anyio.fail_after(LIMIT):

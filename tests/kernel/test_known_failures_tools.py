@@ -142,7 +142,7 @@ def test_b08_an_invalid_escape_is_literal():
 
 def test_b09_a_malformed_tail_never_raises():
     """A partial is an object at every length (B09)."""
-    text = '{"a": [1, {"b": "\\u00e4\\n"}], "c": tru}garbage]"\\'
+    text = '{"a": [1, {"b": "\\u00e4\\n"}], "c": fals}garbage]"\\'
     for tail in ("", "\x00", "}{", '"', "\\", "\ud800"):
         for at in range(len(text) + 1):
             builder = ResponseBuilder(api="a", provider="p", model="m")

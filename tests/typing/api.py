@@ -6,8 +6,7 @@ Each function is something a user writes. pyright strict accepts all of it witho
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Literal, assert_never, assert_type
+from typing import assert_never, assert_type
 
 from pi_agent_kernel import (
     ALL_EVENTS,
@@ -26,8 +25,6 @@ from pi_agent_kernel import (
     AgentRequestUpdate,
     AgentStart,
     AgentState,
-    AgentTool,
-    AgentToolResult,
     AgentTurnUpdate,
     AssistantMessage,
     AssistantMessageEvent,
@@ -65,7 +62,6 @@ from pi_agent_kernel import (
     ToolCallEnd,
     ToolCallOutcome,
     ToolCallStart,
-    ToolContext,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -93,7 +89,6 @@ from pi_agent_kernel import (
     tool,
 )
 from pi_agent_kernel.models.faux import FauxState
-from pydantic import BaseModel, Field
 
 
 def show(*values: object) -> None:
@@ -101,109 +96,11 @@ def show(*values: object) -> None:
     del values
 
 
-# ---------------------------------------------------------------------------------- tools
-
-
 @tool
 def add(a: int, b: int = 1) -> int:
     """Add two numbers."""
     return a + b
 
-
-@tool(
-    name="search_archive",
-    label="Search",
-    description="Search the archive.",
-    effects=["read", "network"],
-    execution_mode="sequential",
-    replay="safe",
-    thread=True,
-    timeout=30,
-)
-def search(
-    query: str,
-    kind: Literal["title", "text"] = "text",
-    limit: Annotated[int, Field(ge=1)] = 10,
-    *,
-    ctx: ToolContext,
-) -> list[str]:
-    """Search, reporting progress and looking at the abort signal."""
-    if ctx.signal is not None:
-        ctx.signal.raise_if_aborted()
-    ctx.progress(1, limit, "first page")
-    ctx.update(AgentToolResult(content=(TextContent(text="so far"),)))
-    return [ctx.tool_call_id, query, kind]
-
-
-@tool(executor=ThreadPoolExecutor(2))
-def crunch(numbers: list[float]) -> float:
-    """Run on an executor."""
-    return sum(numbers)
-
-
-@tool
-async def fetch(url: str, *, ctx: ToolContext) -> AgentToolResult:
-    """Run on the loop."""
-    if ctx.signal is not None:
-        await ctx.signal.wait()
-    image = ImageContent(data="", mime_type="image/png")
-    return AgentToolResult(content=(TextContent(text=url), image), details={"url": url})
-
-
-async def call_tools_as_functions() -> None:
-    """A tool is still its function, with the function's types."""
-    assert_type(add(1, b=2), int)
-    assert_type(await fetch("x", ctx=ToolContext()), AgentToolResult)
-
-
-class Place(BaseModel):
-    """Parameters by a pydantic model."""
-
-    city: str
-
-
-def execute(
-    tool_call_id: str, params: dict[str, Any], signal: AbortSignal | None, on_update: Any
-) -> str:
-    """The four-argument form, plain."""
-    on_update(f"{tool_call_id}: {signal}")
-    return str(params["city"])
-
-
-async def execute_async(
-    tool_call_id: str, params: dict[str, Any], signal: AbortSignal | None, on_update: Any
-) -> AgentToolResult:
-    """The four-argument form, async."""
-    return AgentToolResult(
-        content=(TextContent(text=f"{tool_call_id}{params}{signal}{on_update}"),)
-    )
-
-
-def prepare_arguments(arguments: Any) -> Any:
-    """Mend what a model gets wrong."""
-    return arguments
-
-
-TOOLS: list[AgentTool] = [
-    add,
-    search,
-    crunch,
-    fetch,
-    tool(max, name="largest"),
-    AgentTool(name="weather", description="Weather.", parameters=Place, execute=execute),
-    AgentTool(
-        name="weather_raw",
-        description="Weather.",
-        parameters={"type": "object", "properties": {"city": {"type": "string"}}},
-        execute=execute_async,
-        label="Weather",
-        prepare_arguments=prepare_arguments,
-        output_schema={"type": "object"},
-        execution_mode="parallel",
-        effects="network",
-        timeout=5,
-    ),
-]
 
 # ------------------------------------------------------------------------- plain hooks
 
@@ -462,7 +359,7 @@ def every_option() -> Agent:
         system_prompt="Be brief.",
         model=Model(id="echo-1", reasoning=True, input=("text", "image"), context_window=8_000),
         thinking_level="low",
-        tools=TOOLS,
+        tools=[add],
         messages=[UserMessage(content="Hello."), CustomMessage(role="note", text="seen")],
         convert_to_llm=convert_to_llm,
         transform_context=transform_context,
@@ -521,7 +418,7 @@ async def use(agent: Agent) -> None:
     agent.state.model = Model(id="other")
     agent.state.thinking_level = "high"
     agent.state.tools = [add]
-    agent.state.tools.append(search)
+    agent.state.tools.append(tool(max, name="largest"))
     agent.state.messages.append(UserMessage(content="Hello."))
     agent.state.messages = list(agent.state.messages[:2])
     assert_type(agent.state.system_prompt, str)
@@ -577,7 +474,7 @@ async def loop_by_itself() -> None:
         should_stop=lambda: True,
         lifecycle_events=True,
     )
-    context = AgentContext(messages=[UserMessage(content="Hello.")], tools=TOOLS)
+    context = AgentContext(messages=[UserMessage(content="Hello.")], tools=[add])
     prompts = [UserMessage(content="Go on.")]
     stream = agent_loop(prompts, context, config, controller.signal, echo)
     async for event in stream:
@@ -593,7 +490,7 @@ async def loop_by_itself() -> None:
         list[AgentMessage],
     )
     await run_agent_loop_continue(context, config, lambda event: None, None, echo)
-    outcome = await run_tool_call(ToolCall(id="1", name="add"), tools=TOOLS)
+    outcome = await run_tool_call(ToolCall(id="1", name="add"), tools=[add])
     assert_type(outcome, ToolCallOutcome)
     controller.abort("enough")
 
