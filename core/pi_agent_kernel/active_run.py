@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["ActiveRun", "config_of"]
 
 
+#: Seconds that listeners of agent_idle have when whoever awaits the run was cancelled.
+IDLE_LIMIT = 1.0
+
+
 class ActiveRun:
     """Be one run from before its first event until it has settled.
 
@@ -110,13 +114,13 @@ class ActiveRun:
         for wake in self._waiters:
             wake()
 
-    async def announce_idle(self) -> None:
-        """Say that a new run may start (S4-05); also to listeners of a cancelled one."""
+    async def announce_idle(self, *, cancelled: bool) -> None:
+        """Say that a new run may start (S4-05); quickly, if the caller was cancelled."""
         event = AgentIdle()
         self._log.append(event, self._state.apply(event))
         waiting = self._subscriptions.deliver(event, self.controller.signal)
         if waiting is not None:
-            with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(IDLE_LIMIT if cancelled else None, shield=cancelled):
                 await waiting
 
     def is_inside(self) -> bool:

@@ -294,10 +294,14 @@ class Agent:
         if not self.has_queued_messages():
             raise NothingToContinueError("assistant")
         self.log.note("continue_")
-        if steering := self._queues.drain_steering():
-            await self._run(steering, skip_first_poll=True)
-        else:
-            await self._run(self._queues.drain_follow_up())
+        steering = self._queues.drain_steering()
+        queued = steering or self._queues.drain_follow_up()
+        try:
+            await self._run(queued, skip_first_poll=bool(steering))
+        finally:
+            # A run that broke before it announced them has not used them (A02).
+            used = {id(message) for message in self._state.messages}
+            self._queues.put_back([one for one in queued if not _is_used(one, used)])
 
     def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Run like `prompt`, blocking; in a script, a thread, or a thread with a running loop.
@@ -355,12 +359,13 @@ class Agent:
         """
         if self._active is not None:
             raise AgentBusyError("reset")
+        self.log.note("reset")
         head = get_current_system_message(self._state.messages)
         self._state.messages = [] if head is None else [head]
         self._state.end_run()
         self._state.clear_error()
-        self.clear_all_queues()
-        self.log.note("reset")
+        self._queues.steering.clear()
+        self._queues.follow_up.clear()
 
     # ------------------------------------------------------------------------------ queues
 
@@ -432,15 +437,17 @@ class Agent:
             if self._active is not None:
                 raise AgentBusyError("prompt")
             self._active = active
+        cancelled = True
         try:
             self._state.begin_run()
             config = config_of(self, self._queues, active, skip_first_poll=skip_first_poll)
             error = await active.carry_out(prompts, config, self)
+            cancelled = False
         finally:
             self._state.end_run()
             self._active = None
             active.settle()
-            await active.announce_idle()
+            await active.announce_idle(cancelled=cancelled)
         if error is not None:
             raise error
 
@@ -452,6 +459,11 @@ _FUNCTIONS = (
     *("should_stop", "get_api_key", "run_sync", "on_payload", "on_response"),
     "on_provider_stream_event",
 )
+
+
+def _is_used(message: AgentMessage, used: set[int]) -> bool:
+    # The tool fields of a system message are replaced when it is used (TR-07).
+    return id(message) in used or isinstance(message, SystemMessage)
 
 
 def _check_options(agent: Agent) -> None:

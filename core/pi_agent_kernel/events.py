@@ -41,6 +41,7 @@ __all__ = [
     "AgentIdle",
     "AgentStart",
     "AssistantMessageEvent",
+    "AssistantMessageUpdate",
     "MessageEnd",
     "MessageStart",
     "MessageUpdate",
@@ -210,9 +211,9 @@ class StreamError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.error
 
 
-AssistantMessageEvent = (
-    StreamStart
-    | TextStart
+#: What a `message_update` forwards.
+AssistantMessageUpdate = (
+    TextStart
     | TextDelta
     | TextEnd
     | ThinkingStart
@@ -221,9 +222,10 @@ AssistantMessageEvent = (
     | ToolCallStart
     | ToolCallDelta
     | ToolCallEnd
-    | StreamDone
-    | StreamError
 )
+
+#: Every event of a response.
+AssistantMessageEvent = StreamStart | AssistantMessageUpdate | StreamDone | StreamError
 
 #: The steps of a response; `StreamDone` and `StreamError` end it.
 STREAM_EVENTS: frozenset[type[StreamEvent]] = frozenset(
@@ -286,7 +288,7 @@ class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     type: ClassVar[str] = "message_update"
 
-    assistant_message_event: StreamEvent
+    assistant_message_event: AssistantMessageUpdate
 
     @property
     def message(self) -> AssistantMessage:

@@ -43,6 +43,8 @@ def explain(log: EventLog, question: str | None = None) -> str:
 
 def _told(record: LogRecord) -> Iterator[str]:
     match record.event:
+        case HostCall(name="state", detail=field):
+            yield f"the host changed state.{field}"
         case HostCall(name=name, detail=detail):
             yield f"the host called {name}" + (f": {detail}" if detail else "")
         case AgentStart():

@@ -40,50 +40,85 @@ from pi_agent_kernel.tools import AgentToolResult
 __all__ = ["OpenParts", "close_failed_run"]
 
 
-class OpenParts:
-    """Follow which parts of a run have a start and no end yet."""
+class _OpenCall:
+    """Be a call of the last response that has no result message yet."""
 
-    __slots__ = ("batch", "calls", "ended", "in_request")
+    __slots__ = ("call", "end", "started")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.started = False
+        self.end: ToolExecutionEnd | None = None
+
+
+class OpenParts:
+    """Follow which parts of a run have a start and no end yet.
+
+    Ids of calls need not be unique (E08): of several, the first that fits is meant.
+    """
+
+    __slots__ = ("_calls", "batch", "in_request", "over")
 
     def __init__(self) -> None:
+        #: Whether agent_end was announced; nothing follows it.
+        self.over = False
         self.in_request = False
-        #: The last response's calls that have no result message yet.
-        self.calls: dict[str, ToolCall] = {}
         self.batch: ToolBatchStart | None = None
-        #: The ends of the last batch's calls, by call id.
-        self.ended: dict[str, ToolExecutionEnd] = {}
+        self._calls: dict[tuple[str, str], list[_OpenCall]] = {}
+
+    def open_calls(self) -> list[_OpenCall]:
+        """Return the last response's calls without a result message, in their order."""
+        return [one for calls in self._calls.values() for one in calls]
 
     def note(self, event: AgentEvent) -> None:
         """Take an event into account."""
         if type(event) not in _PARTS:
             return
         match event:
+            case ToolExecutionStart():
+                for one in self._of(event.tool_call_id, event.tool_name):
+                    if not one.started:
+                        one.started = True
+                        break
             case ToolExecutionEnd():
-                self.ended[event.tool_call_id] = event
+                for one in self._of(event.tool_call_id, event.tool_name):
+                    if one.started and one.end is None:
+                        one.end = event
+                        break
             case ModelRequestStart() | ModelResponse():
                 self.in_request = isinstance(event, ModelRequestStart)
+            case AgentEnd():
+                self.over = True
             case ToolBatchStart():
                 self.batch = event
-                self.ended = {}
             case ToolBatchEnd():
                 self.batch = None
             case MessageEnd(message=AssistantMessage() as message):
                 failed = message.stop_reason in ("error", "aborted")
-                self.calls = {} if failed else {call.id: call for call in message.tool_calls}
+                self._calls = {}
+                for call in () if failed else message.tool_calls:
+                    self._calls.setdefault((call.id, call.name), []).append(_OpenCall(call))
             case MessageEnd(message=ToolResultMessage() as message):
-                self.calls.pop(message.tool_call_id, None)
+                calls = self._of(message.tool_call_id, message.tool_name)
+                if calls:
+                    del calls[0]
             case _:
                 pass
+
+    def _of(self, call_id: str, name: str) -> list[_OpenCall]:
+        return self._calls.get((call_id, name), [])
 
 
 _PARTS = frozenset(
     {
+        AgentEnd,
         MessageEnd,
         ModelRequestStart,
         ModelResponse,
         ToolBatchEnd,
         ToolBatchStart,
         ToolExecutionEnd,
+        ToolExecutionStart,
     }
 )
 
@@ -102,8 +137,10 @@ async def close_failed_run(
 
     Returns:
         The first thing a listener raised meanwhile, or None; the sequence is finished all the
-        same (FL-05).
+        same (FL-05). After agent_end nothing more is announced: then it is the error itself.
     """
+    if parts.over:
+        return _plain(error)
     reason: StopReason = "aborted" if aborted else "error"
     text = str(error) or type(error).__name__
     again: list[BaseException] = []
@@ -130,7 +167,7 @@ async def close_failed_run(
             await send(response_of(open_message))
     elif open_message is not None:
         await send(MessageEnd(message=open_message))
-    await _answer_open_calls(state, parts, send, "Operation aborted" if aborted else text)
+    await _answer_open_calls(parts, send, "Operation aborted" if aborted else text)
     if parts.batch is not None:
         await send(ToolBatchEnd(count=parts.batch.count))
 
@@ -152,27 +189,22 @@ async def close_failed_run(
 
 
 async def _answer_open_calls(
-    state: AgentState,
-    parts: OpenParts,
-    send: Callable[[AgentEvent], Awaitable[None]],
-    text: str,
+    parts: OpenParts, send: Callable[[AgentEvent], Awaitable[None]], text: str
 ) -> None:
     """Give every call of the last response its result: the one announced, else an error."""
     result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
-    for call in list(parts.calls.values()):
-        if call.id not in parts.ended:
-            if call.id not in state.pending_tool_calls:
-                await send(
-                    ToolExecutionStart(
-                        tool_call_id=call.id, tool_name=call.name, args=call.arguments
-                    )
-                )
+    for one in parts.open_calls():
+        call = one.call
+        if not one.started:
             await send(
-                ToolExecutionEnd(
-                    tool_call_id=call.id, tool_name=call.name, result=result, is_error=True
-                )
+                ToolExecutionStart(tool_call_id=call.id, tool_name=call.name, args=call.arguments)
             )
-        end = parts.ended[call.id]
+        end = one.end
+        if end is None:
+            end = ToolExecutionEnd(
+                tool_call_id=call.id, tool_name=call.name, result=result, is_error=True
+            )
+            await send(end)
         message = ToolResultMessage(
             tool_call_id=call.id,
             tool_name=call.name,
@@ -188,4 +220,8 @@ async def _answer_open_calls(
 
 def _plain(error: BaseException) -> BaseException:
     # Whoever awaits the run was not cancelled, and must not look as if it had been.
-    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+    if isinstance(error, Exception):
+        return error
+    plain = RuntimeError(f"A listener raised {type(error).__name__}.")
+    plain.__cause__ = error
+    return plain

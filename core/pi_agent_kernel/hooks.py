@@ -9,7 +9,7 @@
 | `get_api_key(provider)` | then | a key, or None for the static one | fails the run |
 | `after_model_response(message, signal)` | before the assistant's message_end | a replacement | fails the run |
 | `before_tool_call(context, signal)` | after validation, before execution | `BeforeToolCallResult`, a `ToolCall` with other arguments | fails the call |
-| `after_tool_call(context, signal)` | after execution, also of a tool that raised | `AfterToolCallResult` | fails the call |
+| `after_tool_call(context, signal)` | after execution, also of a tool that raised; not of one cut off by an abort or its timeout | `AfterToolCallResult` | fails the call |
 | `after_tool_result(message, signal)` | then; also for calls that never ran | a replacement | fails the call |
 | `finish_turn(turn, signal)` | when message and results are final, before turn_end | `TurnDecision` | fails the run |
 | `should_stop(state)` | then | true to stop | fails the run |
@@ -165,7 +165,7 @@ class AfterToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TransformContext = Callable[
-    [Sequence[AgentMessage], AbortSignal | None], MaybeAwaitable[Sequence[AgentMessage]]
+    [Sequence[AgentMessage], AbortSignal | None], MaybeAwaitable[Sequence[AgentMessage] | None]
 ]
 ConvertToLlm = Callable[[Sequence[AgentMessage]], MaybeAwaitable[Sequence[Message]]]
 GetApiKey = Callable[[str], MaybeAwaitable[str | None]]

@@ -9,13 +9,19 @@ answer costs little more than its text.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from time import monotonic
 from typing import Any, ClassVar, cast
 
 import msgspec
 
-from pi_agent_kernel.events import AgentEvent, MessageUpdate, ResponseRecord
+from pi_agent_kernel.events import (
+    AgentEvent,
+    AssistantMessageUpdate,
+    MessageUpdate,
+    ResponseRecord,
+)
 from pi_agent_kernel.messages import AssistantMessage
 
 __all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord"]
@@ -61,6 +67,9 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.event.type
 
 
+_trimming = threading.Lock()
+
+
 class EventLog:
     """Hold the records of one agent, oldest first.
 
@@ -80,7 +89,9 @@ class EventLog:
 
     def __init__(self, max_events: int | None = 100_000) -> None:
         if max_events is not None and max_events < 1:
-            raise ValueError(f"max_events is at least 1 or None, not {max_events!r}.")
+            raise ValueError(
+                f"max_events, an agent's max_log_events, is at least 1 or None: {max_events!r}"
+            )
         self._max = max_events
         self._entries: list[Any] = []
         self._dropped = 0
@@ -100,9 +111,9 @@ class EventLog:
         if self._max is not None and len(self._entries) > 2 * self._max:
             self._trim(self._max)
 
-    def note(self, name: str, detail: str = "") -> None:
-        """Add a call of the host."""
-        self.append(HostCall(name=name, detail=detail))
+    def note(self, name: str, detail: str = "", changes: tuple[Any, ...] | None = None) -> None:
+        """Add a call of the host, with the state fields it changed."""
+        self.append(HostCall(name=name, detail=detail), changes)
 
     def append_update(self, event: MessageUpdate, before: Any) -> None:
         """Add an update of the open message; `before` is what streamed so far."""
@@ -123,7 +134,8 @@ class EventLog:
     def __iter__(self) -> Iterator[LogRecord]:
         first: Any = None
         offset = 0
-        for seq, entry in enumerate(list(self._entries), self._dropped + 1):
+        dropped, entries = self._snapshot()
+        for seq, entry in enumerate(entries, dropped + 1):
             if isinstance(entry, float):
                 offset += 1
                 yield _update(seq, entry, _later(first, offset), _later(first, offset - 1))
@@ -134,6 +146,10 @@ class EventLog:
             else:
                 now, event, changes = entry
                 yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
+
+    def _snapshot(self) -> tuple[int, list[Any]]:
+        with _trimming:
+            return self._dropped, list(self._entries)
 
     def __getitem__(self, index: int) -> LogRecord:
         count = len(self)
@@ -177,27 +193,35 @@ class EventLog:
         return found, next(change for change in found.changes if change.field == field)
 
     def _trim(self, keep: int) -> None:
-        entries = self._entries
-        cut = len(entries) - keep
-        # An update that is a time alone is counted from the first one of its response.
-        first: Any = None
-        offset = 0
-        for entry in entries[:cut]:
-            if isinstance(entry, float):
+        # Whoever comes while another thread, or the code a signal has interrupted, trims: later.
+        if not _trimming.acquire(blocking=False):
+            return
+        try:
+            entries = self._entries
+            cut = len(entries) - keep
+            if cut <= 0:
+                return
+            # An update that is a time alone is counted from the first one of its response.
+            first: Any = None
+            offset = 0
+            for index, entry in enumerate(entries[: len(entries)]):
+                if not isinstance(entry, float):
+                    if len(entry) == 4:
+                        first, offset = entry[1], 0
+                        if index >= cut:
+                            break
+                    continue
                 offset += 1
-            elif len(entry) == 4:
-                first, offset = entry[1], 0
-        kept = entries[cut:]
-        for index, entry in enumerate(kept):
-            if isinstance(entry, float):
-                event, before = _later(first, offset + 1), _later(first, offset)
-                kept[index] = (entry, event, None, before)
-                break
-            if len(entry) == 4:
-                break
-        self._entries = kept
-        self._dropped += cut
-        self._origin = None  # the next update may find nothing here to be counted from
+                if index >= cut:
+                    event, before = _later(first, offset), _later(first, offset - 1)
+                    entries[index] = (entry, event, None, before)
+                    break
+            # In place and at once: other threads go on appending to this list.
+            del entries[:cut]
+            self._dropped += cut
+            self._origin = None  # the next update may find nothing here to be counted from
+        finally:
+            _trimming.release()
 
 
 def _later(first: MessageUpdate, offset: int) -> MessageUpdate:
@@ -207,7 +231,8 @@ def _later(first: MessageUpdate, offset: int) -> MessageUpdate:
     step = first.assistant_message_event
     origin = step.origin
     record = cast("ResponseRecord", origin)
-    return MessageUpdate(assistant_message_event=record.event_at(step.at + offset))
+    event = cast("AssistantMessageUpdate", record.event_at(step.at + offset))
+    return MessageUpdate(assistant_message_event=event)
 
 
 def _update(seq: int, now: float, event: MessageUpdate, before: Any) -> LogRecord:

@@ -193,20 +193,20 @@ def _check_tail(context: AgentContext) -> None:
 async def _take_turns(run: Run) -> None:
     """Take turns until nothing is left to do."""
     config = run.config
-    pending = await _poll(run, config.get_steering_messages)
+    await _poll(run, config.get_steering_messages)
     again = False
     while True:
         more = True
-        while more or pending:
+        while more or run.queued:
             prepared: Sequence[AgentMessage] = ()
             if run.last_turn is not None:
-                prepared, pending = await _next_turn(run, run.last_turn, pending)
+                prepared = await _next_turn(run, run.last_turn)
             if run.aborted:
-                return await _close_aborted(run, pending)
-            await _append_pending(run, [*prepared, *pending])
+                return await _close_aborted(run)
+            await _append_pending(run, prepared)
             message = await request_response(run)
             if message is None:
-                return await _close_aborted(run, ())
+                return await _close_aborted(run)
             if message.stop_reason in ("error", "aborted"):
                 await _end_turn(run, message, ())
                 return await run.send(AgentEnd(messages=tuple(run.new_messages)))
@@ -216,23 +216,17 @@ async def _take_turns(run: Run) -> None:
                 return await run.send(AgentEnd(messages=tuple(run.new_messages)))
             if run.aborted:
                 if more or decision == "continue" or _has_queued(run):
-                    return await _close_aborted(run, ())
+                    return await _close_aborted(run)
                 return await run.send(AgentEnd(messages=tuple(run.new_messages)))
-            pending = await _poll(run, config.get_steering_messages)
-            again = decision == "continue" and not more and not pending
-        pending = await _poll(run, config.get_follow_up_messages)
-        if not pending and not again:
+            await _poll(run, config.get_steering_messages)
+            again = decision == "continue" and not more and not run.queued
+        await _poll(run, config.get_follow_up_messages)
+        if not run.queued and not again:
             return await run.send(AgentEnd(messages=tuple(run.new_messages)))
 
 
-async def _next_turn(
-    run: Run, turn: TurnContext, pending: Sequence[AgentMessage]
-) -> tuple[Sequence[AgentMessage], Sequence[AgentMessage]]:
-    """Prepare and open a turn after another.
-
-    Returns:
-        The messages that a hook prepared and the queued ones, both to be appended (LP-09).
-    """
+async def _next_turn(run: Run, turn: TurnContext) -> Sequence[AgentMessage]:
+    """Prepare and open a turn after another; returns what a hook adds to it (LP-09)."""
     config = run.config
     prepared: Sequence[AgentMessage] = ()
     if config.prepare_next_turn is not None and not run.aborted:
@@ -242,11 +236,11 @@ async def _next_turn(
             run.update(update.context, update.model, update.thinking_level)
             prepared = [coerce_message(message) for message in update.messages or ()]
     # Preparing may take long. Poll again, but never deliver two batches in one turn (LP-10).
-    if not pending:
-        pending = await _poll(run, config.get_steering_messages)
+    if not run.queued:
+        await _poll(run, config.get_steering_messages)
     if not run.aborted:
         await _open_turn(run)
-    return prepared, pending
+    return prepared
 
 
 async def _open_turn(run: Run) -> None:
@@ -254,9 +248,12 @@ async def _open_turn(run: Run) -> None:
     await run.send(TurnStart())
 
 
-async def _append_pending(run: Run, pending: Sequence[AgentMessage]) -> None:
-    """Append messages with their events, tool changes declared among them."""
-    for message in run.declared(pending):
+async def _append_pending(run: Run, prepared: Sequence[AgentMessage]) -> None:
+    """Append prepared and queued messages, tool changes declared among them."""
+    pending = run.declared([*prepared, *run.queued])
+    for index, message in enumerate(pending):
+        # Once announced, a queued message belongs to the transcript, whatever comes.
+        run.queued = run.queued[-(len(pending) - index - 1) :] if index + 1 < len(pending) else []
         await run.send(MessageStart(message=message))
         await run.send(MessageEnd(message=message))
         run.append(message)
@@ -324,10 +321,8 @@ async def _end_turn(
     return None if decision is None else decision.action
 
 
-async def _close_aborted(run: Run, unused: Sequence[AgentMessage]) -> None:
+async def _close_aborted(run: Run) -> None:
     """Close an aborted run visibly, without a dead request (DEVIATIONS 1)."""
-    if unused and run.config.return_messages is not None:
-        run.config.return_messages(unused)
     if not run.turn_open:
         await _open_turn(run)
     message = run.closing_message("aborted", REQUEST_ABORTED)
@@ -338,10 +333,10 @@ async def _close_aborted(run: Run, unused: Sequence[AgentMessage]) -> None:
     await run.send(AgentEnd(messages=tuple(run.new_messages)))
 
 
-async def _poll(run: Run, source: GetQueuedMessages | None) -> Sequence[AgentMessage]:
-    if source is None or run.aborted:
-        return ()
-    return await run.ask("a queue", source(), Sequence) or ()
+async def _poll(run: Run, source: GetQueuedMessages | None) -> None:
+    """Take the next batch of queued messages, which now wait for their turn."""
+    if source is not None and not run.aborted:
+        run.queued = list(await run.ask("a queue", source(), Sequence) or ())
 
 
 def _has_queued(run: Run) -> bool:

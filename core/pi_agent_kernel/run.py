@@ -60,6 +60,7 @@ class Run:
         "messages",
         "model",
         "new_messages",
+        "queued",
         "reasoning",
         "signal",
         "stream_fn",
@@ -88,6 +89,8 @@ class Run:
         self.reasoning = config.reasoning
         self.identity = merge_client_identity(DEFAULT_IDENTITY, config.identity)
         self.new_messages: list[AgentMessage] = []
+        #: Messages taken from a queue that are not in the transcript yet.
+        self.queued: list[AgentMessage] = []
         self.turn_open = True
         self.last_turn: TurnContext | None = None
         self.use(context)
@@ -97,6 +100,8 @@ class Run:
 
     def __exit__(self, *_error: object) -> None:
         self.watch.close()
+        if self.queued and self.config.return_messages is not None:
+            self.config.return_messages(self.queued)
 
     # -------------------------------------------------------------------- the transcript
 

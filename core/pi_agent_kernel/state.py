@@ -72,7 +72,7 @@ FIELDS: tuple[Field, ...] = (
         "tool_execution_start adds; tool_execution_end removes",
         "ST-07",
     ),
-    Field("error_message", "runtime", "agent_start clears; turn_end sets", "ST-08"),
+    Field("error_message", "runtime", "turn_end sets; agent_start and reset() clear", "ST-08"),
     Field("turn_index", "runtime", "agent_start sets 0; turn_start adds 1", "ST-11"),
     Field("total_turns", "runtime", "turn_end adds 1 for a turn that was started", "ST-11"),
 )
@@ -144,8 +144,8 @@ class AgentState:
 
     @model.setter
     def model(self, model: Model) -> None:
-        self._model = _model(model)
-        self._log.note("state", "model")
+        before, self._model = self._model, _model(model)
+        self._log.note("state", "model", ("model", before, self._model))
 
     @property
     def thinking_level(self) -> ThinkingLevel:
@@ -154,8 +154,8 @@ class AgentState:
 
     @thinking_level.setter
     def thinking_level(self, level: ThinkingLevel) -> None:
-        self._thinking_level = _level(level)
-        self._log.note("state", "thinking_level")
+        before, self._thinking_level = self._thinking_level, _level(level)
+        self._log.note("state", "thinking_level", ("thinking_level", before, level))
 
     @property
     def tools(self) -> ToolList:
@@ -164,8 +164,8 @@ class AgentState:
 
     @tools.setter
     def tools(self, tools: Sequence[AgentTool]) -> None:
-        self._tools = ToolList(tools, self._log)
-        self._log.note("state", "tools")
+        before, self._tools = self._tools, ToolList(tools, self._log)
+        self._log.note("state", "tools", ("tools", before.shown(), self._tools.shown()))
 
     @property
     def messages(self) -> MessageList:
@@ -174,8 +174,8 @@ class AgentState:
 
     @messages.setter
     def messages(self, messages: Sequence[AgentMessage]) -> None:
-        self._messages = MessageList(messages, self._log)
-        self._log.note("state", "messages")
+        before, self._messages = self._messages, MessageList(messages, self._log)
+        self._log.note("state", "messages", ("messages", len(before), len(self._messages)))
 
     # -------------------------------------------------------------- written by the runtime
 
@@ -287,8 +287,8 @@ class AgentState:
         """Let one event change the state.
 
         Returns:
-            What changed, or None. For `messages` before and after are lengths; what an update
-            changes, the log knows by itself.
+            What changed, or None; for `messages` before and after are lengths. A MessageUpdate
+            does not come here: there are many, and it only sets `streaming`.
         """
         write = _WRITERS.get(type(event))
         return None if write is None else write(self, event)
@@ -296,9 +296,6 @@ class AgentState:
     def _on_message_start(self, event: MessageStart) -> Changes:
         before, self.streaming = self.streaming, event.message
         return ("streaming_message", before, event.message)
-
-    def _on_message_update(self, event: MessageUpdate) -> None:
-        self.streaming = event
 
     def _on_message_end(self, event: MessageEnd) -> Changes:
         before, self.streaming = self.streaming, None
@@ -354,7 +351,9 @@ class AgentState:
 
     def clear_error(self) -> None:
         """Forget the last error; `reset` does (AB-06)."""
-        self._error_message = None
+        before, self._error_message = self._error_message, None
+        if before is not None:
+            self._log.note("state", "error_message", ("error_message", before, None))
 
 
 # Which method writes what an event changes.
@@ -362,7 +361,6 @@ _WRITERS: dict[type[Any], Callable[[AgentState, Any], Changes | None]] = {
     kind: vars(AgentState)[name]
     for kind, name in (
         (MessageStart, "_on_message_start"),
-        (MessageUpdate, "_on_message_update"),
         (MessageEnd, "_on_message_end"),
         (ToolExecutionStart, "_on_tool_start"),
         (ToolExecutionEnd, "_on_tool_end"),

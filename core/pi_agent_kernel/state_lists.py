@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
@@ -32,14 +33,23 @@ class _TrackedList(list[Any]):
         #: How many changes since the last other one were appends by the run itself.
         self.appended = 0
 
+    def shown(self) -> object:
+        """Return what the log shows of the list: its length."""
+        return len(self)
+
+    @abstractmethod
     def _checked(self, items: list[Any]) -> list[Any]:
-        return items
+        """Return the items as the list takes them; raises for those it does not."""
 
     def _become(self, items: list[Any]) -> None:
+        before = self.shown()
         super().__setitem__(slice(None), self._checked(items))
+        self._note(before)
+
+    def _note(self, before: object) -> None:
         self.version += 1
         self.appended = 0
-        self._log.note("state", self.field)
+        self._log.note("state", self.field, (self.field, before, self.shown()))
 
     def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
         items = list(self)
@@ -102,9 +112,7 @@ class MessageList(_TrackedList):
     def append(self, item: Any) -> None:
         """Append one message; a dict of the wire form is taken too."""
         super(_TrackedList, self).append(coerce_message(item))
-        self.version += 1
-        self.appended = 0
-        self._log.note("state", self.field)
+        self._note(len(self) - 1)
 
     def lead_with(self, head: SystemMessage) -> None:
         """Put the head of a new agent's transcript in front (CO-04)."""
@@ -123,6 +131,10 @@ class ToolList(_TrackedList):
     __slots__ = ()
 
     field = "tools"
+
+    def shown(self) -> object:
+        """Return what the log shows of the list: the names."""
+        return tuple(tool.name for tool in self)
 
     def _checked(self, items: list[Any]) -> list[Any]:
         names: set[str] = set()

@@ -19,6 +19,7 @@ import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.abort_watch import AbortWatch
+from pi_agent_kernel.agent_tool import is_async_callable
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend, is_cancellation
 from pi_agent_kernel.errors import ToolNotFoundError
@@ -142,6 +143,8 @@ async def run_tool_call(
 
     Source: TL-19.
     """
+    if on_update is not None and is_async_callable(on_update):
+        raise TypeError("on_update is a plain function: a tool's report does not wait for it.")
     backend = current_backend()
     settings = ToolSettings(
         tools={tool.name: tool for tool in reversed(tools)},

@@ -279,8 +279,8 @@ def _read_struct(
             values[name] = ()
         elif not _optional(kind, name):
             raise ValueError(f"{_at(path, key)}: expected {_shown_type(kind, name)}, got null")
-        elif name not in ("details", "constrained_sampling"):
-            extra[key] = None
+        else:
+            extra[key] = None  # absent and null are the same to us, not to whoever wrote it
     if extra:
         values["extra"] = FrozenDict(extra)
     try:

@@ -349,3 +349,29 @@ async def test_an_interrupt_in_a_hook_closes_the_run_and_goes_on(place, error):
     s.faux.set_responses([faux_assistant_message("fine")])
     await s.prompt()
     assert s.last.text == "fine"
+
+
+@pytest.mark.parametrize("hook", ["after_tool_call", "after_tool_result"])
+async def test_a_failure_cancels_hooks_that_still_run(hook):
+    """A hook of another call is cancelled with its call; the call is answered (DEVIATIONS 2)."""
+    cancelled = []
+
+    async def hang(context, signal):
+        asked = context.tool_call_id if hook == "after_tool_result" else context.tool_call.id
+        if asked == "a":
+            try:
+                await anyio.sleep_forever()
+            finally:
+                cancelled.append(asked)
+
+    def broken(event, signal):
+        off()
+        raise Broken("listener")
+
+    s = Scripted([call("t", "a"), call("t", "b")], tools=[make_tool(ok)], **{hook: hang})
+    off = s.agent.subscribe(broken, events="tool_execution_end")
+    await s.prompt()
+
+    assert cancelled == ["a"]
+    assert s.outcomes == [("listener", True), ("ok", False)]
+    s.check()

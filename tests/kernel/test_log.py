@@ -83,10 +83,8 @@ async def test_host_calls_are_logged():
         ("state", "messages"),
         ("continue_", ""),
         ("prompt", "p"),
-        ("state", "messages"),
-        ("clear_steering_queue", ""),
-        ("clear_follow_up_queue", ""),
         ("reset", ""),
+        ("state", "messages"),
     ]
     assert HostCall.type == "host_call"
 

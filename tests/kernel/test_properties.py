@@ -9,9 +9,9 @@ import warnings
 
 import anyio
 import pytest
-from fuzz_plans import Plan, plans
-from fuzz_world import World
-from hypothesis import HealthCheck, Phase, given, settings
+from fuzz.plans import Plan, plans
+from fuzz.world import World
+from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = int(os.environ.get("PI_FUZZ_EXAMPLES", "2000"))
 LIMIT = 5  # seconds for one example, which takes milliseconds

@@ -116,13 +116,13 @@ def test_terminal_view_writes_what_is_new():
     """A terminal gets a text that grows; a late result is written again from its line on."""
     written = []
     stage = Stage(lambda stage: TerminalView(written.append, lambda: stage.now))
-    stage.say(Text("Hel"), after=1)
-    stage.say(Text("Hello"), after=1)
+    stage.say(Text("Sun"), after=1)
+    stage.say(Text("Sunrise"), after=1)
     one, two = ToolRun("one", {}, "running"), ToolRun("two", {}, "running")
-    stage.say(Text("Hello"), one, two, after=1)
-    stage.say(Text("Hello"), ToolRun("one", {}, "ok", result="1"), two, after=1)
+    stage.say(Text("Sunrise"), one, two, after=1)
+    stage.say(Text("Sunrise"), ToolRun("one", {}, "ok", result="1"), two, after=1)
     stage.close()
-    assert "".join(written) == "Hello\n\n▸ one()\n▸ two()\n▸ one() → 1\n▸ two()\n"
+    assert "".join(written) == "Sunrise\n\n▸ one()\n▸ two()\n▸ one() → 1\n▸ two()\n"
 
 
 def test_silent_view_does_nothing():

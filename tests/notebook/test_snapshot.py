@@ -53,10 +53,10 @@ def test_streaming_text_is_seen_before_its_end():
     reducer = reduced(MessageStart(message=response.start().partial))
     opened = response.text_start()
     pictures = []
-    for event in (opened, *(response.text_delta(piece, 0) for piece in ("Hel", "lo"))):
+    for event in (opened, *(response.text_delta(piece, 0) for piece in ("Sun", "rise"))):
         reducer.apply(MessageUpdate(assistant_message_event=event))
         pictures.append(reducer.snapshot())
-    assert [picture.text for picture in pictures] == ["", "Hel", "Hello"]
+    assert [picture.text for picture in pictures] == ["", "Sun", "Sunrise"]
 
 
 def test_final_message_replaces_the_streamed_one():

@@ -84,7 +84,8 @@ def check_events(events: Iterable[AgentEvent]) -> None:
     events = list(events)
     rules = _EventRules(lifecycle=any(type(event) in LIFECYCLE_EVENTS for event in events))
     for index, event in enumerate(events):
-        rules.take(f"event {index} ({event.type})", event)
+        kind = getattr(event, "type", type(event).__name__)
+        rules.take(f"event {index} ({kind})", event)
     rules.finish(f"event {len(events)} (the end)")
 
 
@@ -103,6 +104,7 @@ class _EventRules:
         self._message: AgentMessage | None = None
         self._messages: list[AgentMessage] = []
         self._results: list[ToolResultMessage] = []
+        self._answer: AssistantMessage | None = None
         self._to_start: deque[ToolCall] = deque()
         self._to_answer: deque[ToolCall] = deque()
         self._executing: Counter[str] = Counter()
@@ -200,6 +202,8 @@ class _EventRules:
 
     def _end_turn(self, place: str, event: TurnEnd) -> None:
         self._require_nothing_open(place)
+        right = event.message == self._answer
+        self._require(right, place, "it shows the last assistant message (LP-06)")
         synthetic = event.message.stop_reason in ("error", "aborted")
         if not self._turn_open:
             self._require(synthetic, place, "only a failure ends a turn without a start (FL-04)")
@@ -222,6 +226,7 @@ class _EventRules:
         elif self._to_answer:
             fail(place, f"tool call {self._to_answer[0].id!r} has no result before it (A04)")
         elif isinstance(message, AssistantMessage):
+            self._answer = message
             calls = calls_to_run(message)
             self._to_start, self._to_answer, self._ended = deque(calls), deque(calls), []
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
+from pi_agent_kernel import TextContent
+
+FOREVER = 60  # seconds; whatever waits so long must have been cut off
+BLINK = 0.001  # seconds
+EDITED = TextContent(text="edited")
 
 TOOLS = ("t0", "t1", "t2", "t3")
 
