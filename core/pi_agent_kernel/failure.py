@@ -43,10 +43,11 @@ __all__ = ["OpenParts", "close_failed_run"]
 class _OpenCall:
     """Be a call of the last response that has no result message yet."""
 
-    __slots__ = ("call", "end", "started")
+    __slots__ = ("call", "end", "position", "started")
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, position: int) -> None:
         self.call = call
+        self.position = position
         self.started = False
         self.end: ToolExecutionEnd | None = None
 
@@ -68,7 +69,8 @@ class OpenParts:
 
     def open_calls(self) -> list[_OpenCall]:
         """Return the last response's calls without a result message, in their order."""
-        return [one for calls in self._calls.values() for one in calls]
+        calls = [one for calls in self._calls.values() for one in calls]
+        return sorted(calls, key=lambda one: one.position)
 
     def note(self, event: AgentEvent) -> None:
         """Take an event into account."""
@@ -96,8 +98,9 @@ class OpenParts:
             case MessageEnd(message=AssistantMessage() as message):
                 failed = message.stop_reason in ("error", "aborted")
                 self._calls = {}
-                for call in () if failed else message.tool_calls:
-                    self._calls.setdefault((call.id, call.name), []).append(_OpenCall(call))
+                for position, call in enumerate(() if failed else message.tool_calls):
+                    same = self._calls.setdefault((call.id, call.name), [])
+                    same.append(_OpenCall(call, position))
             case MessageEnd(message=ToolResultMessage() as message):
                 calls = self._of(message.tool_call_id, message.tool_name)
                 if calls:

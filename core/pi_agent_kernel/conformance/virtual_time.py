@@ -80,6 +80,9 @@ class _NoChance(random.Random):
     def random(self) -> float:
         return 0.0
 
+    def shuffle(self, x: Any) -> None:
+        """Keep the order, and have it first come, first served."""
+
 
 @contextmanager
 def _first_come_first_served() -> Generator[None]:
