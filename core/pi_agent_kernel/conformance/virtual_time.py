@@ -80,9 +80,6 @@ class _NoChance(random.Random):
     def random(self) -> float:
         return 0.0
 
-    def shuffle(self, x: Any) -> None:
-        """Keep the order, and have it first come, first served."""
-
 
 @contextmanager
 def _first_come_first_served() -> Generator[None]:
@@ -91,10 +88,12 @@ def _first_come_first_served() -> Generator[None]:
     It takes every other batch of them backwards, by chance, so that nobody relies on an order;
     but traces show in which order the tools of a batch were entered.
     """
-    scheduler: Any = importlib.import_module("trio._core._run")
-    chance = scheduler.__dict__["_r"]
-    scheduler.__dict__["_r"] = _NoChance()
+    scheduler = importlib.import_module("trio._core._run").__dict__
+    # Under hypothesis trio sorts the tasks by age and shuffles them instead.
+    ours: dict[str, Any] = {"_r": _NoChance(), "_ALLOW_DETERMINISTIC_SCHEDULING": False}
+    before = {name: scheduler[name] for name in ours}
+    scheduler.update(ours)
     try:
         yield
     finally:
-        scheduler.__dict__["_r"] = chance
+        scheduler.update(before)
