@@ -17,7 +17,22 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WORKLOADS = "A1 A2 A3 A4 A5 A6 A7 A7array A8stream A8stall A8tools A8signal A9 A10".split()
+WORKLOADS = [
+    "A1",
+    "A2",
+    "A3",
+    "A4",
+    "A5",
+    "A6",
+    "A7",
+    "A7array",
+    "A8stream",
+    "A8stall",
+    "A8tools",
+    "A8signal",
+    "A9",
+    "A10",
+]
 CPU_BOUND = {"A2", "A3", "A4", "A7", "A7array"}
 UNITS = {
     "A1": "ms", "A2": "us a run", "A3": "us a delta", "A4": "us a turn", "A5": "us a call",
