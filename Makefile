@@ -32,7 +32,7 @@ check: $(VENV)/.pi-check ## ruff, pyright, codespell, layout
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m pyright --pythonpath $(PY)
-	$(PY) -m pyright --pythonpath $(PY) --verifytypes pi_agent_kernel --ignoreexternal
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m pyright --verifytypes pi_agent_kernel --ignoreexternal
 	$(PY) -m codespell_lib .
 	$(PY) -m pytest --quiet tests/test_layout.py tests/test_banned.py
 

@@ -108,7 +108,7 @@ class AbortController:
     __slots__ = ("signal",)
 
     def __init__(self) -> None:
-        self.signal = AbortSignal()
+        self.signal: AbortSignal = AbortSignal()
 
     def abort(self, reason: str = "Operation aborted") -> None:
         """Abort: set the flag, then call the signal's listeners. Later calls do nothing.

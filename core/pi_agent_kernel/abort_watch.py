@@ -26,8 +26,8 @@ class AbortWatch:
     __slots__ = ("_backend", "_callbacks", "_remove", "grace", "signal")
 
     def __init__(self, signal: AbortSignal | None, backend: Backend, grace: float) -> None:
-        self.signal = signal
-        self.grace = grace
+        self.signal: AbortSignal | None = signal
+        self.grace: float = grace
         self._backend = backend
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._remove: Callable[[], None] | None = None

@@ -60,7 +60,7 @@ class ActiveRun:
         self._error: BaseException | None = None
         self._parts = OpenParts()
         self._waiters: list[Callable[[], None]] = []
-        self.controller = AbortController()
+        self.controller: AbortController = AbortController()
         self.backend: Backend = current_backend()
         #: The run's own tasks: whoever waits for idle in one of them would wait for itself.
         self.tasks: set[object] = set()

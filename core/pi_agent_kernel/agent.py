@@ -146,33 +146,35 @@ class Agent:
         max_log_events: int | None = 100_000,
     ) -> None:
         self.stream_fn: StreamFn = stream_fn or get_default_stream_fn()
-        self.convert_to_llm = convert_to_llm
-        self.transform_context = transform_context
-        self.prepare_request = prepare_request
-        self.finish_turn = finish_turn
-        self.prepare_next_turn = prepare_next_turn
-        self.prepare_next_turn_with_context = prepare_next_turn_with_context
-        self.before_tool_call = before_tool_call
-        self.after_tool_call = after_tool_call
-        self.before_model_request = before_model_request
-        self.after_model_response = after_model_response
-        self.after_tool_result = after_tool_result
-        self.should_stop = should_stop
-        self.get_api_key = get_api_key
-        self.session_id = session_id
-        self.thinking_budgets = thinking_budgets
+        self.convert_to_llm: hooks.ConvertToLlm | None = convert_to_llm
+        self.transform_context: hooks.TransformContext | None = transform_context
+        self.prepare_request: hooks.PrepareRequest | None = prepare_request
+        self.finish_turn: hooks.FinishTurn | None = finish_turn
+        self.prepare_next_turn: hooks.PrepareNextTurn | None = prepare_next_turn
+        self.prepare_next_turn_with_context: hooks.PrepareNextTurnWithContext | None = (
+            prepare_next_turn_with_context
+        )
+        self.before_tool_call: hooks.BeforeToolCall | None = before_tool_call
+        self.after_tool_call: hooks.AfterToolCall | None = after_tool_call
+        self.before_model_request: hooks.BeforeModelRequest | None = before_model_request
+        self.after_model_response: hooks.AfterModelResponse | None = after_model_response
+        self.after_tool_result: hooks.AfterToolResult | None = after_tool_result
+        self.should_stop: Callable[[AgentState], bool | Awaitable[bool]] | None = should_stop
+        self.get_api_key: hooks.GetApiKey | None = get_api_key
+        self.session_id: str | None = session_id
+        self.thinking_budgets: dict[str, int] | None = thinking_budgets
         self.transport: Transport = transport
-        self.max_retry_delay_ms = max_retry_delay_ms
-        self.identity = identity
+        self.max_retry_delay_ms: int | None = max_retry_delay_ms
+        self.identity: ClientIdentity | None = identity
         self.tool_execution: hooks.ToolExecutionMode = tool_execution
-        self.abort_grace = abort_grace
-        self.run_sync = run_sync
-        self.on_payload = on_payload
-        self.on_response = on_response
-        self.on_provider_stream_event = on_provider_stream_event
+        self.abort_grace: float = abort_grace
+        self.run_sync: RunSync | None = run_sync
+        self.on_payload: Callable[..., Any] | None = on_payload
+        self.on_response: Callable[..., Any] | None = on_response
+        self.on_provider_stream_event: Callable[..., Any] | None = on_provider_stream_event
         _check_options(self)
         #: Every event with its time and the state fields it changed.
-        self.log = EventLog(max_log_events)
+        self.log: EventLog = EventLog(max_log_events)
         self._state = AgentState(
             system_prompt=system_prompt,
             model=model,

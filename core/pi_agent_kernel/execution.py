@@ -102,7 +102,9 @@ class ToolBatch:
             for outcome in outcomes:
                 await self._record(outcome)
         # A truncated batch asks for the calls again, whatever a hook made of its results (LP-03).
-        self.terminate = not truncated and all(one.result.terminate is True for one in outcomes)
+        self.terminate: bool = not truncated and all(
+            one.result.terminate is True for one in outcomes
+        )
         if self._lifecycle:
             await self._send(ToolBatchEnd(count=len(calls)))
 

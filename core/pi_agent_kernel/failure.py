@@ -88,9 +88,9 @@ class OpenParts:
                         one.end = event
                         break
             case ModelRequestStart() | ModelResponse():
-                self.in_request = isinstance(event, ModelRequestStart)
+                self.in_request: bool = isinstance(event, ModelRequestStart)
             case AgentEnd():
-                self.over = True
+                self.over: bool = True
             case ToolBatchStart():
                 self.batch = event
             case ToolBatchEnd():

@@ -165,7 +165,7 @@ class StreamingJsonParser:
         self._changed = False
         self._credit = 0
         #: Units of copying done by snapshots so far; grows no faster than the text.
-        self.copied = 0
+        self.copied: int = 0
 
     def append(self, text: str) -> None:
         """Take the next piece of text; it is read when a snapshot is asked for."""

@@ -8,7 +8,7 @@ deep, private copy back.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 __all__ = ["EMPTY", "FrozenDict", "FrozenList", "freeze", "thaw"]
 
@@ -26,8 +26,9 @@ class FrozenDict(dict[str, Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
-    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
+    if not TYPE_CHECKING:  # for a type checker it is a dict; a FrozenDict is mostly read
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (FrozenDict, (dict(self),))
@@ -44,9 +45,10 @@ class FrozenList(list[Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
-    append = extend = insert = pop = remove = _refuse  # pyright: ignore[reportAssignmentType]
-    clear = reverse = sort = _refuse  # pyright: ignore[reportAssignmentType]
+    if not TYPE_CHECKING:  # as above
+        __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+        append = extend = insert = pop = remove = _refuse
+        clear = reverse = sort = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (FrozenList, (list(self),))

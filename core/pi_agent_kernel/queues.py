@@ -83,8 +83,8 @@ class Queues:
     __slots__ = ("_drained", "follow_up", "steering")
 
     def __init__(self, steering_mode: QueueMode, follow_up_mode: QueueMode) -> None:
-        self.steering = MessageQueue(steering_mode)
-        self.follow_up = MessageQueue(follow_up_mode)
+        self.steering: MessageQueue = MessageQueue(steering_mode)
+        self.follow_up: MessageQueue = MessageQueue(follow_up_mode)
         self._drained = self.steering
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -87,7 +87,7 @@ class Prefix(Sequence[T]):
     __slots__ = ("_length", "items")
 
     def __init__(self, items: Sequence[T], length: int | None = None) -> None:
-        self.items = items
+        self.items: Sequence[T] = items
         self._length = len(items) if length is None else length
 
     def views_same_list(self, other: object) -> bool:
@@ -116,7 +116,8 @@ class Prefix(Sequence[T]):
             return NotImplemented
         return list(self) == list(cast("Sequence[Any]", other))
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    if not TYPE_CHECKING:
+        __hash__ = None  # equal to lists, which have none
 
     def __repr__(self) -> str:
         return repr(list(self))

@@ -79,19 +79,21 @@ class Run:
         stream_fn: StreamFn | None,
         backend: Backend | None = None,
     ) -> None:
-        self.config = config
-        self.signal = signal
-        self.emit = cast("Emit", emit)
-        self.backend = backend or current_backend()
-        self.watch = AbortWatch(signal, self.backend, config.abort_grace)
-        self.stream_fn = stream_fn or get_default_stream_fn()
-        self.model = config.model
+        self.config: AgentLoopConfig = config
+        self.signal: AbortSignal | None = signal
+        self.emit: Emit = cast("Emit", emit)
+        self.backend: Backend = backend or current_backend()
+        self.watch: AbortWatch = AbortWatch(signal, self.backend, config.abort_grace)
+        self.stream_fn: StreamFn = stream_fn or get_default_stream_fn()
+        self.model: Model = config.model
         self.reasoning = config.reasoning
-        self.identity = merge_client_identity(DEFAULT_IDENTITY, config.identity)
+        self.identity: dict[str, Any] | None = merge_client_identity(
+            DEFAULT_IDENTITY, config.identity
+        )
         self.new_messages: list[AgentMessage] = []
         #: Messages taken from a queue that are not in the transcript yet.
         self.queued: list[AgentMessage] = []
-        self.turn_open = True
+        self.turn_open: bool = True
         self.last_turn: TurnContext | None = None
         self.use(context)
 
@@ -109,7 +111,9 @@ class Run:
         """Go on with this context."""
         self.messages: list[AgentMessage] = list(context.messages)
         self.tools: tuple[AgentTool, ...] = tuple(context.tools)
-        self.tools_by_name = {tool.name: tool for tool in reversed(self.tools)}
+        self.tools_by_name: dict[str, AgentTool] = {
+            tool.name: tool for tool in reversed(self.tools)
+        }
         self._executable: list[Tool] = [to_tool_declaration(tool) for tool in self.tools]
         self._replay = Replay(self.messages)
         self._declared_at = -1

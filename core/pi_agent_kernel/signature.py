@@ -72,10 +72,10 @@ class FunctionSignature:
         positional: list[_Parameter],
         annotations: dict[str, Any],
     ) -> None:
-        self.name = name
-        self.description = description
-        self.parameters = parameters
-        self.context = context
+        self.name: str = name
+        self.description: str = description
+        self.parameters: dict[str, Any] = parameters
+        self.context: str | None = context
         self._positional = positional
         self._annotations = annotations
         self._adapters: dict[str, Any] | None = None

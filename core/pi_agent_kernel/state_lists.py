@@ -51,6 +51,10 @@ class _TrackedList(list[Any]):
         self.appended = 0
         self._log.note("state", self.field, (self.field, before, self.shown()))
 
+    def _count_appended(self) -> None:
+        self.version += 1
+        self.appended += 1
+
     def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
         items = list(self)
         result = edit(items)
@@ -121,8 +125,7 @@ class MessageList(_TrackedList):
     def append_by_run(self, message: AgentMessage) -> None:
         """Append what a run produced; the host does not call this (ST-06)."""
         super(_TrackedList, self).append(message)
-        self.version += 1
-        self.appended += 1
+        self._count_appended()
 
 
 class ToolList(_TrackedList):

@@ -39,8 +39,8 @@ class ToolContext:
         signal: AbortSignal | None = None,
         on_update: Callable[[Any], object] | None = None,
     ) -> None:
-        self.tool_call_id = tool_call_id
-        self.signal = signal
+        self.tool_call_id: str = tool_call_id
+        self.signal: AbortSignal | None = signal
         self.agent: Any = current_agent.get()
         self._on_update = on_update
 

@@ -79,7 +79,7 @@ class Replay:
         self.tools: dict[str, Tool] = {}
         self.timestamp: int | None = None
         #: Rises with every system message; equal versions mean equal answers.
-        self.version = 0
+        self.version: int = 0
         self.extend(messages)
 
     def extend(self, messages: Iterable[AgentMessage]) -> None:

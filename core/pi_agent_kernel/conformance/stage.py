@@ -101,7 +101,7 @@ class Stage:
     def __init__(self, scenario: Json, tasks: TaskGroup) -> None:
         self.scenario = scenario
         self.tasks = tasks
-        self.log = TraceLog()
+        self.log: TraceLog = TraceLog()
         self.tools: dict[str, AgentTool] = {}
         self.responses: deque[Json] = deque(scenario.get("responses", ()))
         self.requests = 0

@@ -61,7 +61,7 @@ class FauxState:
 
     def __init__(self) -> None:
         #: Requests so far, also those that found no response.
-        self.call_count = 0
+        self.call_count: int = 0
 
 
 #: Makes a response from `(context, options, state, model)`; plain or async.
@@ -97,7 +97,7 @@ class FauxProvider:
             model if isinstance(model, Model) else _describe(model, api, provider)
             for model in models
         )
-        self.state = FauxState()
+        self.state: FauxState = FauxState()
         self._queue: deque[FauxResponse] = deque()
         self._tokens_per_second = tokens_per_second
         self._smallest, self._span = token_size[0], token_size[1] - token_size[0] + 1

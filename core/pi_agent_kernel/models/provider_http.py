@@ -58,7 +58,7 @@ class Exchange:
     async def after(self, response: httpx2.Response) -> None:
         """Note the response and show it to `on_response`, before its body is read."""
         self.status = response.status_code
-        self.content_type = response.headers.get("content-type", "").partition(";")[0].strip()
+        self.content_type: str = response.headers.get("content-type", "").partition(";")[0].strip()
         if self.options.on_response is not None:
             seen = {"status": response.status_code, "headers": dict(response.headers)}
             await _settled(self.options.on_response(seen, self.model))
