@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
 from pi_agent_kernel.errors import AgentBusyError
-from pi_agent_kernel.events import ALL_EVENTS, ToolExecutionEnd
+from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
@@ -249,6 +249,7 @@ class _ShownRun:
 
     def __init__(self, agent: NotebookAgent, run: ForegroundRun, *, quiet: bool) -> None:
         self._reducer = RunReducer(agent.name, agent.state.model.id)
+        self._run = run
         self._post = run.post
         # Both are asked for here: on a thread of its own the run would find no cell.
         self._view = frontend.view(run.post, quiet=quiet)
@@ -260,6 +261,8 @@ class _ShownRun:
         reducer, view = self._reducer, self._view
 
         def listen(event: AgentEvent, _signal: AbortSignal) -> None:
+            if isinstance(event, AgentStart) and self._run.interrupted:
+                agent.abort()  # an interrupt before this found no run that it could abort
             reducer.apply(event)
             view.changed()
             if isinstance(event, ToolExecutionEnd):

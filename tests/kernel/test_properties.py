@@ -14,12 +14,13 @@ from fuzz.world import World
 from hypothesis import HealthCheck, given, settings
 
 EXAMPLES = int(os.environ.get("PI_FUZZ_EXAMPLES", "2000"))
+PART = 10_000  # hypothesis remembers every example of one test, so hours of them are parts
 LIMIT = 5  # seconds for one example, which takes milliseconds
 
 pytestmark = pytest.mark.property
 
 fuzz = settings(
-    max_examples=EXAMPLES,
+    max_examples=min(EXAMPLES, PART),
     deadline=None,
     database=None,
     derandomize=bool(os.environ.get("CI")),
@@ -53,21 +54,22 @@ def play(plan: Plan, backend: str) -> None:
     assert problems == []
 
 
-@fuzz
-@given(plan=plans)
-def test_every_run_ends_well(plan):
-    """Whatever model, tools, hooks, listeners and host do, the run ends and all is in order."""
-    play(plan, "asyncio")
-
-
-@settings(fuzz, max_examples=max(1, EXAMPLES // 8))
-@given(plan=plans)
-def test_every_run_ends_well_on_trio(plan):
-    """The same holds on trio."""
-    play(plan, "trio")
-
-
 @pytest.fixture(autouse=True)
 def _thaw_heap():
     yield
     gc.unfreeze()
+
+
+@pytest.mark.parametrize("part", range(-(-EXAMPLES // PART)))
+@fuzz
+@given(plan=plans)
+def test_every_run_ends_well(plan, part):
+    """Whatever model, tools, hooks, listeners and host do, the run ends and all is in order."""
+    play(plan, "asyncio")
+
+
+@settings(fuzz, max_examples=max(1, min(EXAMPLES, PART) // 8))
+@given(plan=plans)
+def test_every_run_ends_well_on_trio(plan):
+    """The same holds on trio."""
+    play(plan, "trio")

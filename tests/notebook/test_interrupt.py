@@ -209,3 +209,20 @@ for thread in watching:
 print([thread.is_alive() for thread in watching].count(True))
 """
     assert kernel.run(threads).printed == "0\n"
+
+
+def test_interrupt_before_the_run_began(kernel):
+    """An interrupt while the cell opens its output aborts the run that starts right after."""
+    kernel.run(
+        "import os, signal\n"
+        "publish = type(get_ipython().display_pub).publish\n"
+        "def interrupting(self, *args, **kwargs):\n"
+        "    type(self).publish = publish\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return publish(self, *args, **kwargs)\n"
+        "type(get_ipython().display_pub).publish = interrupting"
+    )
+    outcome = kernel.run("%%agent --model short\ngo", stdin=True)
+
+    assert_aborted(outcome)
+    assert_works(kernel)
