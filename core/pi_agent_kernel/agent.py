@@ -187,6 +187,15 @@ class Agent:
         self._subscriptions = Subscriptions()
         self._active: ActiveRun | None = None
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "An agent is not copied or pickled: keep to_json(agent.state.messages) and make "
+            "another with Agent(messages=...)."
+        )
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce__()
+
     # ----------------------------------------------------------------------------- reading
 
     @property
@@ -298,12 +307,7 @@ class Agent:
         self.log.note("continue_")
         steering = self._queues.drain_steering()
         queued = steering or self._queues.drain_follow_up()
-        try:
-            await self._run(queued, skip_first_poll=bool(steering))
-        finally:
-            # A run that broke before it announced them has not used them (A02).
-            used = {id(message) for message in self._state.messages}
-            self._queues.put_back([one for one in queued if not _is_used(one, used)])
+        await self._run(queued, skip_first_poll=bool(steering), queued=True)
 
     def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Run like `prompt`, blocking; in a script, a thread, or a thread with a running loop.
@@ -429,7 +433,11 @@ class Agent:
     # --------------------------------------------------------------------------- one run
 
     async def _run(
-        self, prompts: Sequence[AgentMessage] | None, *, skip_first_poll: bool = False
+        self,
+        prompts: Sequence[AgentMessage] | None,
+        *,
+        skip_first_poll: bool = False,
+        queued: bool = False,
     ) -> None:
         # Loaded with the first run: making an agent needs neither the loop nor an event loop.
         from pi_agent_kernel.active_run import ActiveRun, config_of
@@ -443,6 +451,7 @@ class Agent:
         try:
             self._state.begin_run()
             config = config_of(self, self._queues, active, skip_first_poll=skip_first_poll)
+            config.prompts_are_queued = queued
             error = await active.carry_out(prompts, config, self)
             cancelled = False
         finally:
@@ -461,11 +470,6 @@ _FUNCTIONS = (
     *("should_stop", "get_api_key", "run_sync", "on_payload", "on_response"),
     "on_provider_stream_event",
 )
-
-
-def _is_used(message: AgentMessage, used: set[int]) -> bool:
-    # The tool fields of a system message are replaced when it is used (TR-07).
-    return id(message) in used or isinstance(message, SystemMessage)
 
 
 def _check_options(agent: Agent) -> None:

@@ -18,6 +18,8 @@ Misuse raises one of these. What fails inside a run becomes a message with
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AgentBusyError",
     "AgentStateError",
@@ -35,6 +37,10 @@ __all__ = [
 
 class PiAgentError(Exception):
     """Be the root of every error this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its fields: an error builds its text, and must not build it from its text.
+        return (_rebuild, (type(self), self.args, dict(vars(self))))
 
 
 class AgentStateError(PiAgentError):
@@ -155,3 +161,10 @@ class SessionFormatError(SessionError):
     def __init__(self, message: str, line: int | None = None) -> None:
         self.line = line
         super().__init__(message if line is None else f"line {line}: {message}")
+
+
+def _rebuild(kind: type[PiAgentError], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(fields)
+    return error

@@ -6,7 +6,7 @@ import json
 import re
 from typing import NoReturn, TypeAlias
 
-__all__ = ["ESCAPES", "JsonValue", "parse_strict_json", "repair_json"]
+__all__ = ["ESCAPES", "MAX_DEPTH", "JsonValue", "parse_strict_json", "repair_json"]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -27,6 +27,11 @@ def _finite_float(text: str) -> float:
     return number
 
 
+#: How deep a value may be nested: what every later step can walk without running out of stack.
+MAX_DEPTH = 200
+
+_TOO_DEEP: JsonValue = []
+
 _strict = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite_float)
 
 
@@ -34,13 +39,30 @@ def parse_strict_json(text: str) -> JsonValue:
     """Return the value of complete JSON text; NaN and infinite numbers are errors (P6).
 
     Raises:
-        ValueError: The text is not JSON, or nested deeper than Python can read.
+        ValueError: The text is not JSON, or nested deeper than `MAX_DEPTH`.
     """
     try:
-        return _strict.decode(text)
+        value = _strict.decode(text)
     except RecursionError:
+        value = _TOO_DEEP
+    if value is _TOO_DEEP or _is_deeper(value, MAX_DEPTH):
         message = "the value is nested too deeply"
-        raise ValueError(message) from None
+        raise ValueError(message)
+    return value
+
+
+def _is_deeper(value: JsonValue, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)

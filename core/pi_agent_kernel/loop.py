@@ -20,7 +20,7 @@ Source: LP-01 to LP-16, LL-01 to LL-07, DEVIATIONS 1, 4, 7.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import cast
 
 from pi_agent_kernel.abort import AbortSignal
@@ -92,9 +92,12 @@ async def run_agent_loop(  # noqa: PLR0917 - api.md fixes the order
         for message in opening:
             run.append(message)
         run.settle_declarations()
+        if config.prompts_are_queued:
+            run.queued = list(prompts)
         await run.send(AgentStart())
         await run.send(TurnStart())
-        for message in opening:
+        for left, message in _countdown(opening):
+            run.announcing(left)
             await run.send(MessageStart(message=message))
             await run.send(MessageEnd(message=message))
         await _take_turns(run)
@@ -250,14 +253,17 @@ async def _open_turn(run: Run) -> None:
 
 async def _append_pending(run: Run, prepared: Sequence[AgentMessage]) -> None:
     """Append prepared and queued messages, tool changes declared among them."""
-    pending = run.declared([*prepared, *run.queued])
-    for index, message in enumerate(pending):
-        # Once announced, a queued message belongs to the transcript, whatever comes.
-        run.queued = run.queued[-(len(pending) - index - 1) :] if index + 1 < len(pending) else []
+    for left, message in _countdown(run.declared([*prepared, *run.queued])):
+        run.announcing(left)
         await run.send(MessageStart(message=message))
         await run.send(MessageEnd(message=message))
         run.append(message)
     run.settle_declarations()
+
+
+def _countdown(messages: Sequence[AgentMessage]) -> Iterator[tuple[int, AgentMessage]]:
+    """Number messages by how many come after each."""
+    return zip(range(len(messages) - 1, -1, -1), messages, strict=True)
 
 
 async def _run_tools(

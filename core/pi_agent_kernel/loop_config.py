@@ -50,7 +50,9 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     The hooks are described in `hooks`. `get_steering_messages` and `get_follow_up_messages`
     return the next batch of queued messages, `return_messages` takes a batch back that could
     not be used, and `has_queued_messages` says whether anything waits. `lifecycle_events` adds
-    the events of group S4; `tasks` gets the tasks of the run's tools while they run.
+    the events of group S4; `prompts_are_queued` says that the prompts go back to
+    `return_messages` if the run breaks before it announces them; `tasks` gets the tasks of the
+    run's tools while they run.
     """
 
     model: Model
@@ -84,4 +86,5 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     on_response: Callable[..., Any] | None = None
     on_provider_stream_event: Callable[..., Any] | None = None
     lifecycle_events: bool = False
+    prompts_are_queued: bool = False
     tasks: set[object] = msgspec.field(default_factory=set[object])

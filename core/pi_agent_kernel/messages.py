@@ -309,7 +309,7 @@ class CustomMessage:
     timestamp: int
     fields: FrozenDict
 
-    def __init__(self, *, role: str, timestamp: int | None = None, **fields: Any) -> None:
+    def __init__(self, /, *, role: str, timestamp: int | None = None, **fields: Any) -> None:
         if role in STANDARD_ROLES:
             raise ValueError(f"{role!r} is a standard role: use its own message class.")
         object.__setattr__(self, "role", role)

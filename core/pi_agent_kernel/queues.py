@@ -11,7 +11,7 @@ from pi_agent_kernel.messages import AgentMessage
 __all__ = ["MessageQueue", "QueueMode", "Queues"]
 
 # No operation takes long enough for queues to get in each other's way.
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may steer
 
 QueueMode = Literal["one-at-a-time", "all"]
 

@@ -139,6 +139,14 @@ class Run:
             if isinstance(message, SystemMessage):
                 self._replay.add(message)
 
+    def announcing(self, left: int) -> None:
+        """Take note that all but `left` of the messages now being appended are announced.
+
+        Once announced, a queued message belongs to the transcript, whatever comes.
+        """
+        if len(self.queued) > left:
+            self.queued = self.queued[len(self.queued) - left :] if left else []
+
     def declared(self, pending: Sequence[AgentMessage]) -> Sequence[AgentMessage]:
         """Return pending messages with tool changes declared among them (TR-05 to TR-08)."""
         if any(isinstance(message, SystemMessage) for message in pending) or (

@@ -101,7 +101,8 @@ def _never(_value: Any) -> bool:
 
 _TYPE_CHECKS: dict[str, Check] = {
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: type(value) is int,
+    # 3.0 is an integer to JSON Schema; where it can, coercion has made it 3 before.
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
     "number": is_number,
     "boolean": lambda value: value is True or value is False,
     "null": lambda value: value is None,

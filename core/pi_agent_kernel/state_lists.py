@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 from pi_agent_kernel.log import EventLog
 from pi_agent_kernel.messages import AgentMessage, SystemMessage
@@ -41,63 +41,68 @@ class _TrackedList(list[Any]):
     def _checked(self, items: list[Any]) -> list[Any]:
         """Return the items as the list takes them; raises for those it does not."""
 
-    def _become(self, items: list[Any]) -> None:
-        before = self.shown()
-        super().__setitem__(slice(None), self._checked(items))
-        self._note(before)
+    def _admit(self, edit: Callable[[list[Any]], object]) -> None:
+        """Refuse an edit that adds what the list as a whole does not take."""
 
-    def _note(self, before: object) -> None:
+    def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
+        before = self.shown()
+        result = edit(self)
         self.version += 1
         self.appended = 0
         self._log.note("state", self.field, (self.field, before, self.shown()))
+        return result
+
+    def _add(self, edit: Callable[[list[Any]], object]) -> None:
+        self._admit(edit)
+        self._edit(edit)
 
     def _count_appended(self) -> None:
         self.version += 1
         self.appended += 1
 
-    def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
-        items = list(self)
-        result = edit(items)
-        self._become(items)
-        return result
+    # The methods of `list` itself, unbound: ours would come back here.
 
     def append(self, item: Any) -> None:
-        self._edit(lambda items: items.append(item))
+        [new] = self._checked([item])
+        self._add(lambda items: list[Any].append(items, new))
 
     def extend(self, iterable: Iterable[Any]) -> None:
-        self._edit(lambda items: items.extend(iterable))
+        new = self._checked(list(iterable))
+        self._add(lambda items: list[Any].extend(items, new))
 
     def insert(self, index: SupportsIndex, item: Any) -> None:
-        self._edit(lambda items: items.insert(index, item))
-
-    def pop(self, index: SupportsIndex = -1) -> Any:
-        return self._edit(lambda items: items.pop(index))
-
-    def remove(self, value: Any) -> None:
-        self._edit(lambda items: items.remove(value))
-
-    def clear(self) -> None:
-        self._become([])
-
-    def reverse(self) -> None:
-        self._edit(lambda items: items.reverse())
-
-    def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
-        self._edit(lambda items: items.sort(key=key, reverse=reverse))
+        [new] = self._checked([item])
+        self._add(lambda items: list[Any].insert(items, index, new))
 
     def __setitem__(self, index: Any, item: Any) -> None:
-        self._edit(lambda items: items.__setitem__(index, item))
-
-    def __delitem__(self, index: Any) -> None:
-        self._edit(lambda items: items.__delitem__(index))
+        new = self._checked(list(item)) if isinstance(index, slice) else self._checked([item])[0]
+        self._add(lambda items: list[Any].__setitem__(items, cast("Any", index), new))
 
     def __iadd__(self, iterable: Iterable[Any]) -> Any:
         self.extend(iterable)
         return self
 
     def __imul__(self, count: SupportsIndex) -> Any:
-        self._edit(lambda items: items.__imul__(count))
+        self._add(lambda items: list[Any].__imul__(items, count))
         return self
+
+    def pop(self, index: SupportsIndex = -1) -> Any:
+        return self._edit(lambda items: list[Any].pop(items, index))
+
+    def remove(self, value: Any) -> None:
+        self._edit(lambda items: list[Any].remove(items, value))
+
+    def clear(self) -> None:
+        self._edit(list[Any].clear)
+
+    def reverse(self) -> None:
+        self._edit(list[Any].reverse)
+
+    def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+        self._edit(lambda items: list[Any].sort(items, key=key, reverse=reverse))
+
+    def __delitem__(self, index: Any) -> None:
+        self._edit(lambda items: list[Any].__delitem__(items, index))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (list, (list(self),))
@@ -112,11 +117,6 @@ class MessageList(_TrackedList):
 
     def _checked(self, items: list[Any]) -> list[Any]:
         return [coerce_message(item) for item in items]
-
-    def append(self, item: Any) -> None:
-        """Append one message; a dict of the wire form is taken too."""
-        super(_TrackedList, self).append(coerce_message(item))
-        self._note(len(self) - 1)
 
     def lead_with(self, head: SystemMessage) -> None:
         """Put the head of a new agent's transcript in front (CO-04)."""
@@ -140,14 +140,24 @@ class ToolList(_TrackedList):
         return tuple(tool.name for tool in self)
 
     def _checked(self, items: list[Any]) -> list[Any]:
-        names: set[str] = set()
         for item in items:
             if not isinstance(item, AgentTool):
                 raise TypeError(
                     f"A tool is an AgentTool, not {type(item).__name__}: put @tool on a "
                     "function, or use AgentTool(...)."
                 )
-            if item.name in names:
-                raise ValueError(f"Two tools are named {item.name!r}; a name may be used once.")
-            names.add(item.name)
+        _check_names(items)
         return items
+
+    def _admit(self, edit: Callable[[list[Any]], object]) -> None:
+        edited = list(self)
+        edit(edited)
+        _check_names(edited)
+
+
+def _check_names(tools: list[AgentTool]) -> None:
+    names: set[str] = set()
+    for tool in tools:
+        if tool.name in names:
+            raise ValueError(f"Two tools are named {tool.name!r}; a name may be used once.")
+        names.add(tool.name)

@@ -118,10 +118,13 @@ def from_json(data: Any, kind: type[Any] | None = None) -> Any:
         ValueError: The data is not of that form; the message names the path, what was expected
             and what came.
     """
-    if isinstance(data, (list, tuple)):
-        items = cast("Sequence[Any]", data)
-        return [_read(item, kind, f"[{index}]") for index, item in enumerate(items)]
-    return _read(data, kind, "")
+    try:
+        if isinstance(data, (list, tuple)):
+            items = cast("Sequence[Any]", data)
+            return [_read(item, kind, f"[{index}]") for index, item in enumerate(items)]
+        return _read(data, kind, "")
+    except RecursionError:
+        raise ValueError("The data is nested too deeply to be read.") from None
 
 
 def coerce_message(value: Any) -> AgentMessage:
@@ -266,12 +269,13 @@ def _read_struct(
             if wire not in data:
                 raise ValueError(f"{_at(path, wire)}: missing from {_short(data)}")
     by_wire = {wire: name for name, wire in _wire_names(kind).items()}
+    tag = next((name for name in ("role", "type") if name in kind.__dict__), None)
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for key, item in data.items():
         name = by_wire.get(key)
         if name is None:
-            if key not in ("role", "type"):
+            if key != tag:
                 extra[key] = freeze(item)
         elif item is not None:
             values[name] = _read_field(item, kind, name, _at(path, key), strict=strict)

@@ -7,6 +7,7 @@ its thread; it no longer counts against the limit.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,12 @@ class WorkerThreads:
     def __init__(self, limit: int = 64, idle_seconds: float = 10.0) -> None:
         self._limit = limit
         self._idle_seconds = idle_seconds
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            # A forked process has the counts of its parent, but none of the threads.
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._queue: deque[_Work] = deque()
         self._changed = threading.Condition()
         self._idle = 0

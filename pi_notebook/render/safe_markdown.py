@@ -26,7 +26,7 @@ _TARGET = re.compile(
 )
 _REFERENCE = re.compile(r"\](?=:(?!\s*<?(?:https?://|mailto:)))")
 _FENCE_END = re.compile(r"[\s>]*(`{3,}|~{3,})\s*")
-_BACKTICKS = re.compile(r"\\`|`+")
+_BACKTICKS = re.compile(r"\\[\s\S]|`+")  # an escaped character is neither opening nor escape
 
 
 def safe_markdown(text: str) -> str:
@@ -85,14 +85,16 @@ def _outside_spans(region: str) -> str:
     position = 0
     while (opening := _BACKTICKS.search(region, position)) is not None:
         run = opening[0]
-        if run == "\\`":
+        if run[0] == "\\":
             pieces.append(_harmless(region[position : opening.end()]))
             position = opening.end()
             continue
         closing = re.compile(rf"(?<!`){run}(?!`)").search(region, opening.end())
         end = opening.end() if closing is None else closing.end()
         pieces.append(_harmless(region[position : opening.start()]))
-        pieces.append(region[opening.start() : end])
+        span = region[opening.start() : end]
+        # To a viewer that knows HTML, a line that begins with a tag ends the span before it.
+        pieces.append(_harmless(span) if "\n" in span else span)
         position = end
     pieces.append(_harmless(region[position:]))
     return "".join(pieces)

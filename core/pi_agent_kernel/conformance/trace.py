@@ -74,7 +74,7 @@ class TraceLog:
 
 
 def _continues(last: Json, entry: Json) -> bool:
-    if "update" not in entry or last.get("event") != "message_update":
+    if "update" not in entry or "update" not in last or last.get("event") != "message_update":
         return False
     before, update = last["update"], entry["update"]
     return (
