@@ -65,7 +65,7 @@ def test_wheel_has_both_packages_and_nothing_else(built) -> None:
     }
     assert {"pi_agent_kernel/py.typed", "pi_notebook/py.typed", QUICKSTART} <= names
     assert [name for name in names if name.endswith(".ipynb")] == [QUICKSTART]
-    assert not [name for name in names if "test_" in name or "__pycache__" in name]
+    assert not [name for name in names if "/test_" in name or "__pycache__" in name]
     assert sum(name.endswith("/licenses/LICENSE") for name in names) == 1
 
 
