@@ -126,7 +126,7 @@ def _lab(options: argparse.Namespace) -> int:
     import importlib.util
     import subprocess
 
-    from pi_notebook.demo import copy_tutorials
+    from pi_notebook.demo import copy_tutorials, trust_tutorials
 
     if importlib.util.find_spec("jupyterlab") is None:
         sys.stderr.write("JupyterLab is not installed: pip install 'pi-notebook[lab]'\n")
@@ -134,6 +134,7 @@ def _lab(options: argparse.Namespace) -> int:
     try:
         for line in copy_tutorials(options.dir):
             sys.stdout.write(f"{line}\n")
+        trust_tutorials(options.dir)
     except OSError as error:
         sys.stderr.write(f"Cannot put the tutorials into {options.dir}: {error}\n")
         return 1

@@ -6,21 +6,26 @@ Whatever is wrong with the words is a one-line usage error, and nothing is sent.
 from __future__ import annotations
 
 import argparse
+import difflib
 import shlex
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
 from pi_agent_kernel.errors import AgentBusyError, PiAgentError
+from pi_agent_kernel.messages import text_of
 
 from pi_notebook import frontend
 from pi_notebook.cells import CellRequest
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.registry import agents
 from pi_notebook.render.status import table_bundle
+from pi_notebook.render.untrusted import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pi_agent_kernel.messages import AgentMessage
 
     from pi_notebook.notebook_agent import NotebookAgent
 
@@ -88,8 +93,7 @@ def parse_cell(line: str, body: str) -> CellRequest:
         raise UsageError(f"%%agent: {error} in {line.strip()!r}") from None
     options, rest = _CELL.parse_known_args(words)
     if rest:
-        what = "unknown option" if rest[0].startswith("-") else "the prompt goes below this line:"
-        raise UsageError(f"%%agent: {what} {' '.join(rest)} (%%agent? shows the options)")
+        raise UsageError(f"%%agent: {_what_is_left(rest)} (%%agent? shows the options)")
     if not body.strip():
         raise UsageError(
             "%%agent: nothing to send. Type your prompt on the lines below %%agent, "
@@ -104,6 +108,16 @@ def parse_cell(line: str, body: str) -> CellRequest:
         tools=options.tools,
         quiet=options.quiet,
     )
+
+
+def _what_is_left(rest: list[str]) -> str:
+    words = " ".join(rest)
+    if not rest[0].startswith("-"):
+        return f"the prompt goes below this line: {words}; a text of several words needs quotes"
+    known = [name for action in _CELL._actions for name in action.option_strings]  # noqa: SLF001
+    close = difflib.get_close_matches(rest[0], known, 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown option {words}{hint}"
 
 
 async def run_cell(line: str, body: str) -> None:
@@ -157,8 +171,10 @@ def _run_verb(line: str) -> None:
     verb, _, text = line.strip().partition(" ")
     known = _VERBS.get(verb or "status")
     if known is None:
+        close = difflib.get_close_matches(verb, _VERBS, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
         raise UsageError(
-            f"%agent: unknown verb {verb!r} ({', '.join(_VERBS)}); "
+            f"%agent: unknown verb {verb!r} ({', '.join(_VERBS)}){hint}; "
             "to send a prompt, write it below %%agent"
         )
     try:
@@ -180,6 +196,9 @@ def _status(text: str) -> None:
         ("tools", ", ".join(tool.name for tool in agent.state.tools) or "none"),
         ("messages", f"{len(roles)} {_counted(roles)}".strip()),
     ]
+    queued = agent.peek_queued_messages()
+    if queued:
+        rows.append(("queued next", first_line(_message_text(queued[0]), 80)))
     if agent.state.error_message:
         rows.append(("last error", agent.state.error_message))
     others = [name for name in agents if name != agent.name]
@@ -204,19 +223,45 @@ def _tools(text: str) -> None:
 def _reset(text: str) -> None:
     _no_text("reset", text)
     agents.current.reset()
+    _confirm("reset", "the conversation is forgotten; model and tools are kept")
 
 
 def _abort(text: str) -> None:
     _no_text("abort", text)
-    agents.current.abort()
+    agent = agents.current
+    active = agent.state.is_streaming
+    agent.abort()
+    _confirm("abort", "the run is told to stop" if active else "no run is active")
 
 
 def _steer(text: str) -> None:
-    agents.current.steer(_some_text("steer", text))
+    agent = agents.current
+    agent.steer(_some_text("steer", text))
+    _confirm("steer", _queued(agent, "reaches the model after the current turn"))
 
 
 def _follow(text: str) -> None:
-    agents.current.follow_up(_some_text("follow", text))
+    agent = agents.current
+    agent.follow_up(_some_text("follow", text))
+    _confirm("follow", _queued(agent, "reaches the model when it would stop"))
+
+
+def _queued(agent: NotebookAgent, when: str) -> str:
+    if agent.state.is_streaming:
+        return f"queued; it {when}"
+    return "queued; no run is active, so it goes with the next prompt (%agent clear drops it)"
+
+
+def _clear(text: str) -> None:
+    _no_text("clear", text)
+    agent = agents.current
+    had = agent.has_queued_messages()
+    agent.clear_all_queues()
+    _confirm("clear", "the queued messages are dropped" if had else "nothing was queued")
+
+
+def _confirm(verb: str, done: str) -> None:
+    frontend.publish(table_bundle([(verb, done)]))
 
 
 def _help(text: str) -> None:
@@ -232,6 +277,7 @@ def _help(text: str) -> None:
                 ("%agent abort", "stop a run that goes on while other cells run"),
                 ("%agent steer TEXT", "tell it something after its current turn"),
                 ("%agent follow TEXT", "tell it something when it would stop"),
+                ("%agent clear", "drop what steer and follow have queued"),
                 ("%agent help", "show this"),
             ]
         )
@@ -246,6 +292,7 @@ _VERBS: dict[str, Callable[[str], None]] = {
     "abort": _abort,
     "steer": _steer,
     "follow": _follow,
+    "clear": _clear,
     "help": _help,
 }
 
@@ -259,6 +306,10 @@ def _some_text(verb: str, text: str) -> str:
     if not text:
         raise UsageError(f"%agent {verb}: say what, for example: %agent {verb} be brief")
     return text
+
+
+def _message_text(message: AgentMessage) -> str:
+    return text_of(getattr(message, "content", None) or ())
 
 
 def _counted(roles: list[Any]) -> str:

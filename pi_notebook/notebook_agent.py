@@ -84,6 +84,11 @@ class NotebookAgent(Agent):
         self._chosen = chosen
         self._foreground: ForegroundRun | None = None
 
+    def __repr__(self) -> str:
+        state = "running" if self.state.is_streaming else "idle"
+        counts = f"{len(self.state.messages)} messages, {len(self.state.tools)} tools"
+        return f"<agent {self.name}: {state}, model {self.state.model.id}, {counts}>"
+
     # ------------------------------------------------------------------------------- running
 
     async def prompt(
@@ -102,16 +107,16 @@ class NotebookAgent(Agent):
             await self.continue_()
             return
         work = super().prompt
-        await self._await_shown(lambda: work(input, images))
+        await self._await_shown(lambda: work(input, images), prompts=_user_messages(input))
 
     async def continue_(self) -> None:
         """Go on without new input; otherwise as `prompt`."""
-        await self._await_shown(super().continue_)
+        await self._await_shown(super().continue_, prompts=0)
 
     def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Do as `prompt` and wait: in a cell, in a script, in a thread."""
         work = super().prompt
-        self._wait_shown(lambda: work(input, images))
+        self._wait_shown(lambda: work(input, images), prompts=_user_messages(input))
 
     async def run_cell(self, request: CellRequest) -> None:
         """Run an `%%agent` cell whose task is the cell's own; otherwise as `prompt`."""
@@ -157,29 +162,37 @@ class NotebookAgent(Agent):
     # ------------------------------------------------------------------------ one run, shown
 
     async def _await_shown(
-        self, work: Callable[[], Awaitable[None]], *, request: CellRequest | None = None
+        self,
+        work: Callable[[], Awaitable[None]],
+        *,
+        prompts: int = 1,
+        request: CellRequest | None = None,
     ) -> None:
-        with self._begin_shown(request) as (run, shown):
+        with self._begin_shown(request, prompts) as (run, shown):
             await run.run_here(lambda: shown.follow(self, work), owns_task=request is not None)
         shown.raise_for_status()
 
     def _wait_shown(
-        self, work: Callable[[], Awaitable[None]], *, request: CellRequest | None = None
+        self,
+        work: Callable[[], Awaitable[None]],
+        *,
+        prompts: int = 1,
+        request: CellRequest | None = None,
     ) -> None:
-        with self._begin_shown(request) as (run, shown):
+        with self._begin_shown(request, prompts) as (run, shown):
             run.run_apart(lambda: shown.follow(self, work))
         shown.raise_for_status()
 
     @contextlib.contextmanager
     def _begin_shown(
-        self, request: CellRequest | None
+        self, request: CellRequest | None, prompts: int
     ) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
         run = self._foreground = ForegroundRun(self.abort)
         quiet = request is not None and request.quiet
         try:
-            yield run, _ShownRun(self, run, quiet=quiet)
+            yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
         finally:
             self._foreground = None
 
@@ -247,8 +260,10 @@ class NotebookAgent(Agent):
 class _ShownRun:
     """Follow one run: its events become pictures, the pictures an output."""
 
-    def __init__(self, agent: NotebookAgent, run: ForegroundRun, *, quiet: bool) -> None:
-        self._reducer = RunReducer(agent.name, agent.state.model.id)
+    def __init__(
+        self, agent: NotebookAgent, run: ForegroundRun, *, prompts: int, quiet: bool
+    ) -> None:
+        self._reducer = RunReducer(agent.name, agent.state.model.id, prompts=prompts)
         self._run = run
         self._post = run.post
         # Both are asked for here: on a thread of its own the run would find no cell.
@@ -288,6 +303,14 @@ class _ShownRun:
             raise AgentAborted
         if self._reducer.status == "error":
             raise AgentFailed(f"agent run failed: {self._reducer.error or 'no reason given'}")
+
+
+def _user_messages(input: PromptInput) -> int:
+    """Count the user messages of a prompt; what is no prompt is refused later."""
+    if isinstance(input, str):
+        return 1
+    messages = input if isinstance(input, Sequence) else [input]
+    return sum(1 for message in messages if getattr(message, "role", None) == "user")
 
 
 def _metadata(

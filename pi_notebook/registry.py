@@ -37,7 +37,13 @@ class Agents(Mapping[str, "NotebookAgent"]):
         self.system_prompt = ""
 
     def __getitem__(self, name: str) -> NotebookAgent:
-        return self._agents[name]
+        try:
+            return self._agents[name]
+        except KeyError:
+            have = ", ".join(self._agents) or "none yet"
+            raise KeyError(
+                f"no agent is named {name!r} (there is: {have}); %%agent --agent NAME makes one"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._agents))

@@ -70,7 +70,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Hold a message that reached the model while it ran: a steer or a follow-up."""
+    """Hold a message that reached the model beside the prompt: a steer or a follow-up."""
 
     text: str
 
@@ -189,9 +189,10 @@ class RunReducer:
     Args:
         agent: Name of the agent, as the picture carries it.
         model: Name of its model, until a request names the one it used.
+        prompts: How many user messages the prompt has; the cell shows them, so the run does not.
     """
 
-    def __init__(self, agent: str, model: str = "") -> None:
+    def __init__(self, agent: str, model: str = "", *, prompts: int = 1) -> None:
         self._agent = agent
         self._model = model
         self._status: RunStatus = "running"
@@ -203,7 +204,7 @@ class RunReducer:
         self._tokens = Tokens()
         self._stop_reason: str | None = None
         self._error: str | None = None
-        self._answered = False
+        self._prompts = prompts
 
     @property
     def status(self) -> RunStatus:
@@ -221,7 +222,7 @@ class RunReducer:
             case MessageUpdate():
                 self._update = event
             case MessageStart(message=AssistantMessage() as message):
-                self._open, self._update, self._answered = message, None, True
+                self._open, self._update = message, None
             case MessageEnd(message=message):
                 self._close_message(message)
             case ToolExecutionStart(tool_call_id=identity):
@@ -293,8 +294,11 @@ class RunReducer:
                 total=before.total + used.total_tokens,
             )
             self._stop_reason, self._error = message.stop_reason, message.error_message
-        elif isinstance(message, UserMessage) and self._answered:
-            self._parts.append(Note(text=text_of(message.content)))
+        elif isinstance(message, UserMessage):
+            if self._prompts > 0:
+                self._prompts -= 1
+            else:
+                self._parts.append(Note(text=text_of(message.content)))
 
     def _call(
         self,

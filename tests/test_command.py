@@ -13,7 +13,9 @@ from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 
+import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
 from pi_notebook import command, demo, doctor
 
@@ -308,6 +310,32 @@ def test_tutorials_are_copied_and_changes_kept(tmp_path) -> None:
 
     assert list(demo.copy_tutorials(folder)) == [f"kept {changed}: it differs from the tutorial"]
     assert changed.read_text() == "mine"
+
+
+def test_tutorials_as_we_ship_them_are_trusted_and_changed_ones_are_not(
+    tmp_path, monkeypatch
+) -> None:
+    """JupyterLab strips the styles of outputs it does not trust, so the copies are signed."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    folder = tmp_path / "mine"
+    list(demo.copy_tutorials(folder))
+
+    def is_trusted(path: Path) -> bool:
+        notary = NotebookNotary()
+        try:
+            return notary.check_signature(nbformat.read(path, as_version=4))
+        finally:
+            notary.store.close()
+
+    quickstart = folder / demo.QUICKSTART
+    assert not is_trusted(quickstart)
+    demo.trust_tutorials(folder)
+    assert is_trusted(quickstart)
+
+    changed = quickstart.read_text("utf-8").replace("%%agent", "%%agent --quiet", 1)
+    quickstart.write_text(changed, "utf-8")
+    demo.trust_tutorials(folder)
+    assert not is_trusted(quickstart)
 
 
 def test_lab_without_jupyterlab_says_what_to_install(capsys, monkeypatch) -> None:

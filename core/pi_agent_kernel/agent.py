@@ -20,9 +20,9 @@ from pi_agent_kernel.messages import (
     ImageContent,
     SystemMessage,
     ThinkingLevel,
-    UserMessage,
 )
-from pi_agent_kernel.prompt_input import PromptInput, as_messages, summary_of
+from pi_agent_kernel.option_checks import check_option
+from pi_agent_kernel.prompt_input import PromptInput, as_message, as_messages, summary_of
 from pi_agent_kernel.queues import MessageQueue, QueueMode, Queues
 from pi_agent_kernel.request import (
     ClientIdentity,
@@ -34,7 +34,6 @@ from pi_agent_kernel.request import (
 from pi_agent_kernel.state import AgentState
 from pi_agent_kernel.subscriptions import Listener, Subscriptions
 from pi_agent_kernel.transcript import get_current_system_message
-from pi_agent_kernel.wire import coerce_message
 
 if TYPE_CHECKING:
     from pi_agent_kernel import hooks
@@ -93,7 +92,9 @@ class Agent:
         max_log_events: How many events `log` keeps at least; None keeps all.
 
     Raises:
-        ValueError: There is no stream function, or two tools share a name.
+        TypeError: An option is of a wrong type; assigning a wrong one raises the same.
+        ValueError: There is no stream function, two tools share a name, or an option is out of
+            range.
 
     Source: CO-01 to CO-14.
     """
@@ -145,7 +146,7 @@ class Agent:
         on_provider_stream_event: Callable[..., Any] | None = None,
         max_log_events: int | None = 100_000,
     ) -> None:
-        self.stream_fn: StreamFn = stream_fn or get_default_stream_fn()
+        self.stream_fn: StreamFn = get_default_stream_fn() if stream_fn is None else stream_fn
         self.convert_to_llm: hooks.ConvertToLlm | None = convert_to_llm
         self.transform_context: hooks.TransformContext | None = transform_context
         self.prepare_request: hooks.PrepareRequest | None = prepare_request
@@ -172,7 +173,7 @@ class Agent:
         self.on_payload: Callable[..., Any] | None = on_payload
         self.on_response: Callable[..., Any] | None = on_response
         self.on_provider_stream_event: Callable[..., Any] | None = on_provider_stream_event
-        _check_options(self)
+        check_option("system_prompt", system_prompt)
         #: Every event with its time and the state fields it changed.
         self.log: EventLog = EventLog(max_log_events)
         self._state = AgentState(
@@ -186,6 +187,12 @@ class Agent:
         self._queues = Queues(steering_mode, follow_up_mode)
         self._subscriptions = Subscriptions()
         self._active: ActiveRun | None = None
+
+    if not TYPE_CHECKING:  # so that a checker still finds a misspelt attribute
+
+        def __setattr__(self, name: str, value: object) -> None:
+            check_option(name, value)
+            super().__setattr__(name, value)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -425,8 +432,7 @@ class Agent:
         self._queues.follow_up.mode = mode
 
     def _put(self, name: str, queue: MessageQueue, message: str | AgentMessage) -> None:
-        queued = UserMessage(content=message) if isinstance(message, str) else None
-        queued = queued or coerce_message(message)
+        queued = as_message(message)
         queue.put(queued)
         self.log.note(name, summary_of([queued]))
 
@@ -461,24 +467,3 @@ class Agent:
             await active.announce_idle(cancelled=cancelled)
         if error is not None:
             raise error
-
-
-_FUNCTIONS = (
-    *("stream_fn", "convert_to_llm", "transform_context", "prepare_request", "finish_turn"),
-    *("prepare_next_turn", "prepare_next_turn_with_context", "before_tool_call"),
-    *("after_tool_call", "before_model_request", "after_model_response", "after_tool_result"),
-    *("should_stop", "get_api_key", "run_sync", "on_payload", "on_response"),
-    "on_provider_stream_event",
-)
-
-
-def _check_options(agent: Agent) -> None:
-    """Refuse what would fail only in the middle of a run."""
-    for name in _FUNCTIONS:
-        value: object = getattr(agent, name)
-        if value is not None and not callable(value):
-            raise TypeError(f"{name} is a function or None, not {value!r}.")
-    if agent.tool_execution not in ("parallel", "sequential"):
-        raise ValueError(
-            f'tool_execution is "parallel" or "sequential", not {agent.tool_execution!r}.'
-        )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import Any, ClassVar, Literal, NoReturn, cast
 
+from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.json_value import FrozenDict, freeze
 from pi_agent_kernel.messages import Tool
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from pi_agent_kernel.abort import AbortSignal
 
 __all__ = [
     "EFFECTS",
@@ -30,7 +27,7 @@ EFFECTS = ("read", "write", "execute", "network")
 #: Longest timeout in seconds: what 32-bit millisecond timers can hold (B30).
 MAX_TIMEOUT = 2_147_483.0
 
-Execute = Callable[[str, Any, "AbortSignal | None", "Callable[[Any], object]"], Any]
+Execute = Callable[[str, Any, AbortSignal | None, Callable[[Any], object]], Any]
 
 _CALL = "__call__"
 _CO_COROUTINE = 0x80
@@ -105,6 +102,9 @@ class AgentTool:
         "thread",
         "timeout",
     )
+
+    #: Whether dates and times in the arguments are what pydantic takes, not what JSON Schema asks.
+    python_formats: ClassVar[bool] = False
 
     name: str
     label: str

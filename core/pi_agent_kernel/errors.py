@@ -32,7 +32,17 @@ __all__ = [
     "ToolArgumentsError",
     "ToolError",
     "ToolNotFoundError",
+    "error_text",
 ]
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an exception says, or its class's name if it says nothing."""
+    name = type(error).__name__
+    try:
+        return str(error) or name
+    except Exception:  # noqa: BLE001 - a __str__ that raises must not hide the failure itself
+        return f"{name} (its text cannot be shown)"
 
 
 class PiAgentError(Exception):

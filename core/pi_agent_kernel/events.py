@@ -15,7 +15,7 @@ whenever it is read (MD-05, DEVIATIONS 11).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -27,9 +27,7 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     Usage,
 )
-
-if TYPE_CHECKING:
-    from pi_agent_kernel.tools import AgentToolResult
+from pi_agent_kernel.tool_results import AgentToolResult
 
 __all__ = [
     "AGENT_EVENTS",

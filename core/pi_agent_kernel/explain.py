@@ -28,17 +28,31 @@ def explain(log: EventLog, question: str | None = None) -> str:
             them are told, from the whole log. By default the last run is told.
 
     Returns:
-        Lines of the form "#12 ...", or a sentence that says why there are none.
+        Lines of the form "#12 ...", or a sentence that says why there are none. A line before them
+        says so when the log no longer holds all that was asked for.
     """
-    records = list(log) if question else list(log.tail("agent_start", before=1))
+    kept = list(log)
+    records = kept if question else _last_run(log, kept)
+    # A run is told from the host's call before it; what matters is whether its start is there.
+    whole = any(record.type == "agent_start" for record in records) and not question
+    cut = bool(records) and records[0].seq > 1 and not whole
+    head = [f"The earlier steps are no longer kept (max_log_events={log.max_events})."]
     lines = [f"#{record.seq} {line}" for record in records for line in _told(record)]
     if question:
         words = [word.strip("?.,!\"'") for word in question.lower().split()]
         # Short words would find everything, but short ids have a digit.
         words = [word for word in words if len(word) > 2 or word[-1:].isdigit()]
         found = [line for line in lines if any(word in line.lower() for word in words)]
-        return "\n".join(found) or f"Nothing in the log mentions any word of {question!r}."
-    return "\n".join(lines) or "The agent has not run yet."
+        lines = found or [f"Nothing in the log mentions any word of {question!r}."]
+    return "\n".join(head * cut + lines) or "The agent has not run yet."
+
+
+def _last_run(log: EventLog, kept: list[LogRecord]) -> list[LogRecord]:
+    """Return the records of the last run, or what is left of them."""
+    starts = [index for index, record in enumerate(kept) if record.type == "agent_start"]
+    if starts:
+        return kept[max(0, starts[-1] - 1) :]
+    return kept if log.run_dropped else []
 
 
 def _told(record: LogRecord) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from pi_agent_kernel.awaiting import is_awaitable
+from pi_agent_kernel.errors import error_text
 from pi_agent_kernel.events import (
     AgentEnd,
     AgentEvent,
@@ -145,7 +146,7 @@ async def close_failed_run(
     if parts.over:
         return _plain(error)
     reason: StopReason = "aborted" if aborted else "error"
-    text = str(error) or type(error).__name__
+    text = error_text(error)
     again: list[BaseException] = []
 
     async def send(event: AgentEvent) -> None:

@@ -25,11 +25,12 @@ Source: CO-07, CO-12, LP-05 to LP-10, HK-01 to HK-07, S4-06 to S4-11.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
+from pi_agent_kernel.agent_tool import AgentTool
 from pi_agent_kernel.messages import (
     AgentMessage,
     AssistantMessage,
@@ -42,9 +43,7 @@ from pi_agent_kernel.messages import (
     Usage,
 )
 from pi_agent_kernel.request import Model
-
-if TYPE_CHECKING:
-    from pi_agent_kernel.tools import AgentTool, AgentToolResult
+from pi_agent_kernel.tool_results import AgentToolResult
 
 __all__ = [
     "AfterToolCallContext",

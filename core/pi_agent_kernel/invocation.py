@@ -262,7 +262,7 @@ def _submit(tool: AgentTool, executor: Executor, execute: partial[Any]) -> Futur
             f"{type(executor).__name__}: leave it out, or use a ThreadPoolExecutor."
         )
     function_tool = cast("FunctionTool[..., Any]", tool)
-    return executor.submit(_call_function, function_tool, *function_tool.bind(args))
+    return executor.submit(_call_function, function_tool.to_send(), *function_tool.bind(args))
 
 
 def _ignore(_report: object) -> None:
@@ -270,9 +270,11 @@ def _ignore(_report: object) -> None:
 
 
 def _call_function(
-    tool: FunctionTool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    return tool.__wrapped__(*args, **kwargs)
+    if isinstance(function, FunctionTool):
+        function = cast("FunctionTool[..., Any]", function).__wrapped__
+    return function(*args, **kwargs)
 
 
 async def _ended(future: Future[T], backend: Backend, give_up: Callable[[Future[T]], object]) -> T:

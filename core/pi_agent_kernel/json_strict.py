@@ -6,7 +6,9 @@ import json
 import re
 from typing import NoReturn, TypeAlias
 
-__all__ = ["ESCAPES", "MAX_DEPTH", "JsonValue", "parse_strict_json", "repair_json"]
+from pi_agent_kernel.json_value import MAX_DEPTH
+
+__all__ = ["ESCAPES", "JsonValue", "parse_strict_json", "repair_json"]
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
@@ -26,9 +28,6 @@ def _finite_float(text: str) -> float:
         raise ValueError(message)
     return number
 
-
-#: How deep a value may be nested: what every later step can walk without running out of stack.
-MAX_DEPTH = 200
 
 _TOO_DEEP: JsonValue = []
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-__all__ = ["EMPTY", "FrozenDict", "FrozenList", "freeze", "thaw"]
+__all__ = ["EMPTY", "MAX_DEPTH", "FrozenDict", "FrozenList", "freeze", "thaw"]
+
+#: How deep a value may be nested: what every later step can walk without running out of stack.
+MAX_DEPTH = 200
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -64,23 +67,37 @@ class FrozenList(list[Any]):
 EMPTY = FrozenDict()
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: Any, *, levels: int = MAX_DEPTH) -> Any:
     """Copy a JSON value into one that cannot change.
 
     Args:
         value: Any value; dicts, lists and tuples are copied, everything else is kept as it is.
+        levels: How many containers may be nested in one another.
 
     Returns:
         The frozen value; a value that is already frozen is returned itself, in O(1).
+
+    Raises:
+        ValueError: The value is nested deeper, or contains itself.
     """
     if isinstance(value, (str, FrozenDict, FrozenList)):
         return cast("Any", value)
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value)
-        return FrozenDict({key: freeze(item) for key, item in items.items()}) if items else EMPTY
+        inner = _next_level(levels)
+        frozen = {key: freeze(item, levels=inner) for key, item in items.items()}
+        return FrozenDict(frozen) if items else EMPTY
     if isinstance(value, (list, tuple)) and not hasattr(cast("object", value), "_fields"):
-        return FrozenList([freeze(item) for item in cast("list[Any]", value)])
+        inner = _next_level(levels)
+        return FrozenList([freeze(item, levels=inner) for item in cast("list[Any]", value)])
     return cast("Any", value)
+
+
+def _next_level(levels: int) -> int:
+    if levels <= 0:
+        message = "the value is nested too deeply"
+        raise ValueError(message)
+    return levels - 1
 
 
 def thaw(value: Any) -> Any:

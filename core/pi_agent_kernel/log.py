@@ -18,6 +18,7 @@ import msgspec
 
 from pi_agent_kernel.events import (
     AgentEvent,
+    AgentStart,
     AssistantMessageUpdate,
     MessageUpdate,
     ResponseRecord,
@@ -85,7 +86,7 @@ class EventLog:
     # update of a response adds what streamed before it, and each further update of the same
     # response is its time alone: the response's own record knows the rest.
 
-    __slots__ = ("_at", "_dropped", "_entries", "_max", "_origin")
+    __slots__ = ("_at", "_dropped", "_entries", "_max", "_origin", "_run_dropped")
 
     def __init__(self, max_events: int | None = 100_000) -> None:
         if max_events is not None and max_events < 1:
@@ -95,6 +96,7 @@ class EventLog:
         self._max = max_events
         self._entries: list[Any] = []
         self._dropped = 0
+        self._run_dropped = False
         self._origin: ResponseRecord | None = None
         self._at = 0
 
@@ -157,6 +159,16 @@ class EventLog:
             raise IndexError(f"The log has {count} records; index {index} is outside.")
         return next(itertools.islice(iter(self), index % count, None))
 
+    @property
+    def max_events(self) -> int | None:
+        """How many of the last events are kept at least; None for all."""
+        return self._max
+
+    @property
+    def run_dropped(self) -> bool:
+        """Whether the start of a run is among the records no longer kept."""
+        return self._run_dropped
+
     def record(self, seq: int) -> LogRecord:
         """Return the record with this number.
 
@@ -216,6 +228,10 @@ class EventLog:
                     event, before = _later(first, offset), _later(first, offset - 1)
                     entries[index] = (entry, event, None, before)
                     break
+            self._run_dropped = self._run_dropped or any(
+                not isinstance(entry, float) and isinstance(entry[1], AgentStart)
+                for entry in entries[:cut]
+            )
             # In place and at once: other threads go on appending to this list.
             del entries[:cut]
             self._dropped += cut

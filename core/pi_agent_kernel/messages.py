@@ -98,8 +98,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hold a request of the model to run a tool (MS-06).
 
     `arguments` is always an object and never changes. When the model's text was not a JSON
-    object, `arguments` is empty and `arguments_error` says why; such a call is never executed
-    (TL-06).
+    object, or they are nested too deeply, `arguments` is empty and `arguments_error` says why;
+    such a call is never executed (TL-06).
     """
 
     type: ClassVar[Literal["toolCall"]] = "toolCall"
@@ -114,7 +114,11 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         if type(self.arguments) is not FrozenDict:
-            _set(self, "arguments", freeze(self.arguments))
+            try:
+                _set(self, "arguments", freeze(self.arguments))
+            except ValueError as error:  # nested too deeply
+                _set(self, "arguments", FrozenDict())
+                _set(self, "arguments_error", self.arguments_error or str(error))
 
 
 AssistantBlock = TextContent | ThinkingContent | ToolCall
@@ -200,6 +204,11 @@ class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         _tuple_in(self, "tools_added")
         _tuple_in(self, "tools_removed")
 
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines; the sections are not in it."""
+        return text_of(self.content)
+
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Hold what the user said: text, or text and image blocks (MS-01)."""
@@ -212,6 +221,11 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def __post_init__(self) -> None:
         _tuple_in(self, "content")
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined by newlines."""
+        return text_of(self.content)
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -9,6 +9,7 @@ jsonschema. Compiled schemas are cached by the schema object.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -18,8 +19,6 @@ from pi_agent_kernel.json_value import thaw
 from pi_agent_kernel.schema_checks import CheckCompiler, UndecidableSchemaError, json_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from pi_agent_kernel.schema_checks import Check, Schema
     from pi_agent_kernel.schema_errors import SchemaValidator
 
@@ -78,12 +77,13 @@ _Tool = TypeVar("_Tool", bound=CheckedTool)
 class _CompiledSchema:
     """Hold the checks of one schema object."""
 
-    __slots__ = ("_compiler", "_validator", "check", "plain", "source")
+    __slots__ = ("_compiler", "_python_formats", "_validator", "check", "plain", "source")
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, *, python_formats: bool) -> None:
         self.source = source
         self.plain: Schema = thaw(source)
-        self._compiler = CheckCompiler(self.plain)
+        self._python_formats = python_formats
+        self._compiler = CheckCompiler(self.plain, python_formats=python_formats)
         self._validator: SchemaValidator | None = None
         self.check: Check | None = None
         # Otherwise not covered, or malformed in a way the validator describes better.
@@ -99,7 +99,7 @@ class _CompiledSchema:
                 SchemaValidator,
             )
 
-            self._validator = SchemaValidator(self.plain)
+            self._validator = SchemaValidator(self.plain, python_formats=self._python_formats)
         return self._validator
 
     def is_valid(self, schema: Any, value: Any) -> bool:
@@ -109,16 +109,17 @@ class _CompiledSchema:
         return self._compiler.compile(schema)(value)
 
 
-_compiled: dict[int, _CompiledSchema] = {}
+_compiled: dict[tuple[int, bool], _CompiledSchema] = {}
 
 
-def _compile(schema: Any) -> _CompiledSchema:
-    found = _compiled.get(id(schema))
+def _compile(schema: Any, *, python_formats: bool = False) -> _CompiledSchema:
+    key = (id(schema), python_formats)
+    found = _compiled.get(key)
     if found is not None and found.source is schema:
         return found
     while len(_compiled) >= _CACHED_SCHEMAS:
         del _compiled[next(iter(_compiled))]
-    compiled = _compiled[id(schema)] = _CompiledSchema(schema)
+    compiled = _compiled[key] = _CompiledSchema(schema, python_formats=python_formats)
     return compiled
 
 
@@ -156,6 +157,7 @@ def validate_tool_arguments(tool: CheckedTool, call: CheckedCall) -> dict[str, A
 
     Args:
         tool: Its `parameters` are a JSON Schema; local references only, nothing is fetched.
+            Where it has a true `python_formats`, dates and times are those pydantic takes.
         call: Its `arguments` stay as they are; None counts as an empty object (B13).
 
     Returns:
@@ -173,7 +175,8 @@ def validate_tool_arguments(tool: CheckedTool, call: CheckedCall) -> dict[str, A
     if received is None:
         received = {}
     try:
-        compiled = _compile(tool.parameters)
+        python_formats = getattr(tool, "python_formats", False) is True
+        compiled = _compile(tool.parameters, python_formats=python_formats)
         arguments = thaw(received)
         if not isinstance(arguments, dict):
             problem = f"expected object, got {json_type(arguments)}"

@@ -116,9 +116,11 @@ class CheckCompiler:
 
     Args:
         root: The whole schema; local references start there.
+        python_formats: Whether dates and times are what pydantic takes (`has_format`).
     """
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, *, python_formats: bool = False) -> None:
+        self._python_formats = python_formats
         self._root = root
         self._legacy = isinstance(root, dict) and is_legacy_draft(root)
         # Keeps the schema alive beside its check, so that an id is never that of another one.
@@ -161,7 +163,7 @@ class CheckCompiler:
         if "enum" in schema:
             checks.append(_one_of(schema["enum"]))
         checks += _number_checks(schema)
-        checks += _string_checks(schema)
+        checks += _string_checks(schema, python_formats=self._python_formats)
         checks += self._object_checks(schema)
         checks += self._array_checks(schema)
         checks += self._combined_checks(schema)
@@ -406,11 +408,15 @@ def _is_multiple(value: float, step: float) -> bool:
     return (Fraction(repr(value)) / Fraction(repr(step))).denominator == 1
 
 
-def _string_checks(schema: dict[str, Any]) -> list[Check]:
+def _string_checks(schema: dict[str, Any], *, python_formats: bool) -> list[Check]:
     checks = _size_checks(schema, str, "minLength", "maxLength")
     pattern, text_format = schema.get("pattern"), schema.get("format")
     if isinstance(pattern, str):
         checks.append(lambda value: not isinstance(value, str) or matches_pattern(pattern, value))
     if isinstance(text_format, str):
-        checks.append(lambda value: not isinstance(value, str) or has_format(text_format, value))
+        checks.append(
+            lambda value: (
+                not isinstance(value, str) or has_format(text_format, value, python=python_formats)
+            )
+        )
     return checks

@@ -28,7 +28,7 @@ from pi_agent_kernel.schema_references import (
     resolve_pointer,
     subschemas,
 )
-from pi_agent_kernel.schema_text_rules import has_format, matches_pattern
+from pi_agent_kernel.schema_text_rules import format_example, has_format, matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,9 +141,16 @@ def _type(_v: Any, wanted: Any, value: Any, _schema: Any) -> Iterator[Validation
         yield ValidationError(f"expected {' or '.join(names)}, got {actual}")
 
 
-def _format(_v: Any, name: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    if isinstance(value, str) and isinstance(name, str) and not has_format(name, value):
-        yield ValidationError(f"expected format {name}")
+def _format_check(*, python: bool) -> Any:
+    def check(_v: Any, name: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
+        if not isinstance(value, str) or not isinstance(name, str):
+            return
+        if not has_format(name, value, python=python):
+            example = format_example(name, python=python)
+            shown = "" if example is None else f", for example {example}"
+            yield ValidationError(f"expected format {name}{shown}")
+
+    return check
 
 
 def _pattern(_v: Any, pattern: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
@@ -284,7 +291,7 @@ _KEYWORDS: dict[str, Any] = {
     "contains": _plain("contains", lambda _wanted: "too few or too many matching items"),
     "dependentRequired": _dependent_required,
     "enum": _plain("enum", lambda wanted: f"expected one of {_short(wanted)}"),
-    "format": _format,
+    "format": _format_check(python=False),
     "maxItems": _plain("maxItems", lambda wanted: f"expected at most {wanted} items"),
     "maxLength": _plain("maxLength", lambda wanted: f"expected at most {wanted} characters"),
     "maxProperties": _plain("maxProperties", lambda wanted: f"expected at most {wanted} fields"),
@@ -319,14 +326,16 @@ class SchemaValidator:
 
     Args:
         root: The schema; it is copied.
+        python_formats: Whether dates and times are what pydantic takes (`has_format`).
     """
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, *, python_formats: bool = False) -> None:
         schema: Any = _safe_copy(root) if isinstance(root, dict) else root
         draft = cast(
             "Any", validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         )
         keywords = dict(_KEYWORDS)
+        keywords["format"] = _format_check(python=python_formats)
         if "const" in draft.VALIDATORS:
             keywords.update(_BOUNDS)
         known = {

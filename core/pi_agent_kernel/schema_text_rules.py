@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["has_format", "matches_pattern"]
+__all__ = ["format_example", "has_format", "matches_pattern"]
 
 _TIME_LIMIT = 0.05
 # Longest text to try by degree of the polynomial: about 20 million steps in the worst case.
@@ -164,11 +164,60 @@ def _expression(name: str) -> re.Pattern[str] | None:
     return None if expression is None else re.compile(expression, re.ASCII)
 
 
-def has_format(name: str, text: str) -> bool:
+# What people and models write; the offset that JSON Schema demands is left out for Python.
+_EXAMPLES = {
+    "date": "2024-01-02",
+    "time": "09:00:00Z",
+    "date-time": "2024-01-02T09:00:00Z",
+    "duration": "PT1H30M",
+}
+_PYTHON_TYPES = {
+    "date": "date",
+    "time": "time",
+    "date-time": "datetime",
+    "duration": "timedelta",
+}
+
+
+def format_example(name: str, *, python: bool = False) -> str | None:
+    """Return a text of the named format of dates and times, None for another format."""
+    example = _EXAMPLES.get(name)
+    return example.rstrip("Z") if python and example is not None else example
+
+
+@lru_cache(maxsize=8)
+def _pydantic_adapter(kind: str) -> Any:
+    import datetime as dt
+
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(getattr(dt, kind))
+
+
+def _is_read_by_pydantic(kind: str, text: str) -> bool:
+    from pydantic import ValidationError
+
+    try:
+        _pydantic_adapter(kind).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def has_format(name: str, text: str, *, python: bool = False) -> bool:
     """Return whether `text` has the named format; True for a format not known here.
 
     Known are the formats of draft 2020-12 and `url`. Source: pi-schema 1.6.0, `formats`.
+
+    Args:
+        name: The format.
+        text: The text.
+        python: Whether a date, time or duration is what pydantic reads as one: without an
+            offset, without seconds, with a space. Pydantic wrote the schema of a Python
+            signature and converts its values, so there these are right.
     """
+    if python and name in _PYTHON_TYPES:
+        return _is_read_by_pydantic(_PYTHON_TYPES[name], text)
     match name:
         case "date":
             return _is_date(text)

@@ -22,7 +22,7 @@ from pi_agent_kernel.abort_watch import AbortWatch
 from pi_agent_kernel.agent_tool import is_async_callable
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend, is_cancellation
-from pi_agent_kernel.errors import ToolNotFoundError
+from pi_agent_kernel.errors import ToolNotFoundError, error_text
 from pi_agent_kernel.hooks import (
     AfterToolCall,
     AfterToolCallContext,
@@ -34,7 +34,7 @@ from pi_agent_kernel.hooks import (
     BeforeToolCallResult,
     ToolExecutionMode,
 )
-from pi_agent_kernel.invocation import Progress, RunSync, call_tool
+from pi_agent_kernel.invocation import Ending, Progress, RunSync, call_tool
 from pi_agent_kernel.json_value import EMPTY, freeze, thaw
 from pi_agent_kernel.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage
 from pi_agent_kernel.schema import validate_tool_arguments
@@ -272,16 +272,7 @@ async def perform_call(
             else f"Tool {tool.name} timed out after {tool.timeout:g} s"
         )
         return await finish_call(settings, failed_call(call, text, None))
-    if ending.error is not None:
-        outcome = failed_call(call, _error_text(ending.error), duration_ms)
-    else:
-        result = _frozen(ending.result)
-        outcome = ToolCallOutcome(
-            tool_call=call,
-            result=result,
-            is_error=result.is_error is True,
-            duration_ms=duration_ms,
-        )
+    outcome = _outcome(call, ending, duration_ms)
     if settings.after_tool_call is not None:
         try:
             outcome = await _ask_after(settings, settings.after_tool_call, prepared, outcome)
@@ -290,6 +281,22 @@ async def perform_call(
                 raise
             outcome = failed_call(call, _error_text(error), duration_ms)
     return await finish_call(settings, outcome)
+
+
+def _outcome(call: ToolCall, ending: Ending, duration_ms: int) -> ToolCallOutcome:
+    if ending.error is not None:
+        return failed_call(call, _error_text(ending.error), duration_ms)
+    try:
+        result = _frozen(ending.result)
+    except Exception as error:  # noqa: BLE001 - what a tool returned fails its own call only
+        text = f"The result of tool {call.name} cannot be kept: {_error_text(error)}"
+        return failed_call(call, text, duration_ms)
+    return ToolCallOutcome(
+        tool_call=call,
+        result=result,
+        is_error=result.is_error is True,
+        duration_ms=duration_ms,
+    )
 
 
 async def _ask_after(
@@ -384,7 +391,6 @@ def _frozen(result: AgentToolResult) -> AgentToolResult:
 
 
 def _error_text(error: BaseException) -> str:
-    text = str(error)
-    if not text or isinstance(error, KeyError):
-        return f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return text
+    name, text = type(error).__name__, error_text(error)
+    # A KeyError says nothing but the key.
+    return f"{name}: {text}" if isinstance(error, KeyError) and not text.startswith(name) else text

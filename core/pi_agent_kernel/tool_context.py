@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import TextContent
 from pi_agent_kernel.tool_results import AgentToolResult, convert_tool_result
-
-if TYPE_CHECKING:
-    from pi_agent_kernel.abort import AbortSignal
 
 __all__ = ["ToolContext", "current_agent"]
 

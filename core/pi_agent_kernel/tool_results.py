@@ -177,7 +177,10 @@ def _convert(value: object) -> AgentToolResult:
         return _text_result(data)
     text = json_text(data)
     if isinstance(data, Mapping):
-        structured = freeze(json.loads(text))
+        try:
+            structured = freeze(json.loads(text))
+        except (ValueError, RecursionError):  # nested too deeply; the text tells it all the same
+            structured = None
         return AgentToolResult(content=(TextContent(text=text),), structured_content=structured)
     return _text_result(text.strip('"') if isinstance(data, float) else text)
 

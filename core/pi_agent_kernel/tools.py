@@ -8,9 +8,21 @@ imported when the first function becomes a tool.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from concurrent.futures import Executor
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
 
+from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.agent_tool import (
     EFFECTS,
     AgentTool,
@@ -22,9 +34,6 @@ from pi_agent_kernel.tool_context import ToolContext, current_agent
 from pi_agent_kernel.tool_results import AgentToolResult, convert_tool_result
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.signature import FunctionSignature
 
 __all__ = [
@@ -45,6 +54,8 @@ R = TypeVar("R")
 
 class FunctionTool(AgentTool, Generic[P, R]):
     """Be a tool made from a function by `@tool`; calling it calls the function."""
+
+    python_formats: ClassVar[bool] = True
 
     __wrapped__: Callable[P, R]
 
@@ -86,6 +97,14 @@ class FunctionTool(AgentTool, Generic[P, R]):
         # Like a function: by the name under which its module holds it, so that it can be sent
         # to another process although it hides the function of that name.
         return str(vars(self)["__qualname__"])
+
+    def to_send(self) -> Callable[P, R]:
+        """Return what another process finds by its name: the tool if it hides the function."""
+        names: dict[str, Any] = vars(self)
+        held: Any = sys.modules.get(str(names.get("__module__")))
+        for part in str(names.get("__qualname__")).split("."):
+            held = getattr(held, part, None)
+        return self if held is self else self.__wrapped__
 
 
 def _execute(function: Callable[..., Any], signature: FunctionSignature, name: str) -> Execute:
@@ -184,8 +203,10 @@ def tool(
         The tool, which can still be called like the function.
 
     Raises:
-        TypeError: The function's signature cannot be a tool's; the text says what to change.
+        TypeError: The function's signature cannot be a tool's, or there is no such option; the
+            text says what to change.
     """
+    _check_options(options)
     if function is None:
 
         def decorate(decorated: Callable[..., Any]) -> Any:
@@ -200,3 +221,18 @@ def tool(
     if description is not None:
         options["description"] = description
     return FunctionTool(function, signature, name=signature.name, **options)
+
+
+def _check_options(options: Mapping[str, object]) -> None:
+    """Refuse an option `tool` does not have, in its own name and where it was written."""
+    known = {"name", *(AgentTool.__init__.__kwdefaults__ or ())} - {"parameters"}
+    for option in options:
+        if option in known:
+            continue
+        import difflib
+
+        close = difflib.get_close_matches(option, sorted(known), 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise TypeError(
+            f"tool() has no option {option!r}.{meant} Its options are {', '.join(sorted(known))}."
+        )

@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from pi_agent_kernel.json_value import FrozenDict, freeze, thaw
+from pi_agent_kernel.message_checks import check_message, short
 from pi_agent_kernel.messages import (
     STANDARD_ROLES,
     AgentMessage,
@@ -99,9 +100,12 @@ def to_json(value: Any) -> Any:
 
     Raises:
         TypeError: Something in it has no JSON form; the message names its path.
-        ValueError: A number in it is not finite (P6).
+        ValueError: A number in it is not finite (P6), or it is nested too deeply.
     """
-    return _write(value, "")
+    try:
+        return _write(value, "")
+    except RecursionError:
+        raise ValueError("The value is nested too deeply to be written.") from None
 
 
 def from_json(data: Any, kind: type[Any] | None = None) -> Any:
@@ -133,29 +137,33 @@ def coerce_message(value: Any) -> AgentMessage:
     A dict may leave out what a constructor has a default for, the timestamp above all.
 
     Raises:
-        TypeError: It is none of them.
+        TypeError: It is none of them, or a field of it is of a wrong type.
         ValueError: A dict that is no message; the message names the path.
     """
     if isinstance(value, (UserMessage, AssistantMessage, ToolResultMessage, SystemMessage)):
+        check_message(value)
         return value
     if isinstance(value, Mapping):
         data = cast("Mapping[str, Any]", value)
         if not isinstance(data.get("role"), str):
             raise ValueError(  # noqa: TRY004 - bad data, as every other finding of this reader
-                f"A message needs a role; this is {_short(value)}"
+                f"A message needs a role; this is {short(value)}"
             )
-        return cast("AgentMessage", _read(data, None, "", strict=False))
+        message = _read(data, None, "", strict=False)
+        if not isinstance(message, CustomMessage):
+            check_message(message)  # the reader takes blocks that are objects as they are
+        return cast("AgentMessage", message)
     role = getattr(value, "role", None)
     if role in STANDARD_ROLES:
         raise TypeError(
             f"A message of role {role!r} is one of the message classes or a dict, not a "
-            f"{type(value).__name__}: {_short(value)}"
+            f"{type(value).__name__}: {short(value)}"
         )
     if isinstance(role, str) and hasattr(value, "timestamp"):
         return cast("CustomMessageLike", value)
     raise TypeError(
         "A message is a UserMessage (or another message class), a dict with a role, or an object "
-        f"with role and timestamp, not {type(value).__name__}: {_short(value)}"
+        f"with role and timestamp, not {type(value).__name__}: {short(value)}"
     )
 
 
@@ -242,7 +250,7 @@ def _camel(name: str) -> str:
 def _read(data: Any, kind: type[Any] | None, path: str, *, strict: bool = True) -> Any:
     if not isinstance(data, Mapping):
         raise ValueError(  # noqa: TRY004 - bad data, as every other finding of this reader
-            f"{path or 'value'}: expected an object, got {_short(data)}"
+            f"{path or 'value'}: expected an object, got {short(data)}"
         )
     known = cast("Mapping[str, Any]", data)
     if kind is None:
@@ -256,7 +264,7 @@ def _read(data: Any, kind: type[Any] | None, path: str, *, strict: bool = True) 
         else:
             raise ValueError(
                 f"{path or 'value'}: expected a message with a role or a block with one of the "
-                f"types {', '.join(_BLOCKS)}, got {_short(data)}"
+                f"types {', '.join(_BLOCKS)}, got {short(data)}"
             )
     return _read_struct(known, kind, path, strict=strict)
 
@@ -267,7 +275,7 @@ def _read_struct(
     if strict:
         for wire in _REQUIRED[kind]:
             if wire not in data:
-                raise ValueError(f"{_at(path, wire)}: missing from {_short(data)}")
+                raise ValueError(f"{_at(path, wire)}: missing from {short(data)}")
     by_wire = {wire: name for name, wire in _wire_names(kind).items()}
     tag = next((name for name in ("role", "type") if name in kind.__dict__), None)
     values: dict[str, Any] = {}
@@ -288,8 +296,10 @@ def _read_struct(
     if extra:
         values["extra"] = FrozenDict(extra)
     try:
+        if kind is ToolCall:  # which takes what is nested too deeply for a fault of the model's
+            values["arguments"] = freeze(values.get("arguments", {}))
         return kind(**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path or 'value'}: {error}") from None
 
 
@@ -303,7 +313,7 @@ def _read_field(
         if isinstance(item, Mapping):
             return _read_nested(item, nested, path, strict=strict)
         if isinstance(item, str) or not isinstance(item, Sequence) or name in ("usage", "cost"):
-            raise ValueError(f"{path}: expected {_shown_type(kind, name)}, got {_short(item)}")
+            raise ValueError(f"{path}: expected {_shown_type(kind, name)}, got {short(item)}")
         items = cast("Sequence[Any]", item)
         return tuple(
             part
@@ -319,7 +329,7 @@ def _read_field(
         msgspec.convert(item, expected, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(
-            f"{path}: expected {_shown_type(kind, name)}, got {_short(item)} ({error})"
+            f"{path}: expected {_shown_type(kind, name)}, got {short(item)} ({error})"
         ) from None
     return item
 
@@ -329,13 +339,13 @@ def _read_nested(
 ) -> msgspec.Struct:
     if len(kinds) == 1 and kinds[0] is not TextContent:
         if not isinstance(item, Mapping):
-            raise ValueError(f"{path}: expected an object, got {_short(item)}")
+            raise ValueError(f"{path}: expected an object, got {short(item)}")
         return _read_struct(cast("Mapping[str, Any]", item), kinds[0], path, strict=strict)
     allowed = {cast("Any", kind).type: kind for kind in kinds}
     tag = cast("Mapping[str, Any]", item).get("type") if isinstance(item, Mapping) else None
     if tag not in allowed:
         raise ValueError(
-            f"{path}: expected a block of type {' or '.join(allowed)}, got {_short(item)}"
+            f"{path}: expected a block of type {' or '.join(allowed)}, got {short(item)}"
         )
     return _read_struct(cast("Mapping[str, Any]", item), allowed[tag], path, strict=strict)
 
@@ -347,7 +357,7 @@ def _read_custom(data: Mapping[str, Any], role: str, path: str, *, strict: bool)
     timestamp = data.get("timestamp")
     if not isinstance(timestamp, int) and (strict or timestamp is not None):
         raise ValueError(
-            f"{_at(path, 'timestamp')}: expected whole milliseconds, got {_short(timestamp)}"
+            f"{_at(path, 'timestamp')}: expected whole milliseconds, got {short(timestamp)}"
         )
     return CustomMessage(role=role, timestamp=timestamp, **rest)
 
@@ -378,11 +388,3 @@ def _shown_type(kind: type[msgspec.Struct], name: str) -> str:
 
 def _at(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _short(value: Any, limit: int = 120) -> str:
-    try:
-        shown = repr(value)
-    except Exception:  # noqa: BLE001 - a failing repr must not hide the real error
-        shown = f"<{type(value).__name__}>"
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -220,7 +220,7 @@ def _footer(run: RunSnapshot) -> str:
     tokens = _tokens(run.tokens)
     if tokens:
         items.append(f"<span>{tokens}</span>")
-    return f'<div class="pi-foot">{" ".join(items)}</div>'
+    return f'<div class="pi-foot">{" · ".join(items)}</div>'
 
 
 def _tokens(tokens: Tokens) -> str:

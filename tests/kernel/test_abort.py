@@ -228,7 +228,7 @@ async def test_abort_in_a_tool_closes_the_run():
 
     assert s.outcomes == [("own result", False)]
     assert len(s.requests) == 1
-    assert s.agent.peek_queued_messages()[0].content == "queued"
+    assert s.agent.peek_queued_messages()[0].text == "queued"
     assert s.count("turn_start") == 2
     closing(s)
 
@@ -255,7 +255,7 @@ async def test_abort_with_something_queued_closes_visibly(queued):
     s.agent.subscribe(lambda e, _: s.agent.abort(), events="turn_end")
     await s.prompt()
 
-    assert s.agent.peek_queued_messages()[0].content == "waiting"
+    assert s.agent.peek_queued_messages()[0].text == "waiting"
     closing(s)
 
 
@@ -270,13 +270,13 @@ async def test_a_drained_message_goes_back():
     s.agent.follow_up("b")
     await s.prompt(user("go"))
 
-    assert [m.content for m in s.agent.peek_queued_messages()] == ["a"]
-    assert [m.content for m in s.state.messages if m.role == "user"] == ["go"]
+    assert [m.text for m in s.agent.peek_queued_messages()] == ["a"]
+    assert [m.text for m in s.state.messages if m.role == "user"] == ["go"]
     closing(s)
     s.faux.set_responses([faux_assistant_message("x")] * 2)
     s.agent.prepare_next_turn = None
     await s.resume()
-    assert [m.content for m in s.state.messages if m.role == "user"] == ["go", "a", "b"]
+    assert [m.text for m in s.state.messages if m.role == "user"] == ["go", "a", "b"]
 
 
 async def test_finish_turn_runs_for_the_closing_message_and_is_ignored():
@@ -445,7 +445,7 @@ async def test_abort_when_a_queued_message_is_announced():
     s.agent.follow_up("more")
 
     def stop(event, signal):
-        if event.message.content == "more":
+        if event.message.text == "more":
             s.agent.abort()
 
     s.agent.subscribe(stop, events="message_start")

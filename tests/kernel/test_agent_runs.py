@@ -24,7 +24,7 @@ async def test_nothing_to_continue_from(messages):
     with pytest.raises(NothingToContinueError, match="prompt"):
         await s.resume()
 
-    assert s.agent.peek_queued_messages()[0].content == "queued"
+    assert s.agent.peek_queued_messages()[0].text == "queued"
     assert s.events == []
 
 
@@ -39,7 +39,7 @@ async def test_an_assistant_tail_needs_queued_messages():
     assert isinstance(caught.value, ValueError)
     s.agent.follow_up("more")
     await s.resume()
-    assert s.state.messages[-2].content == "more"
+    assert s.state.messages[-2].text == "more"
 
 
 async def test_continue_on_a_tool_result():

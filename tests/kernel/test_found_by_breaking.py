@@ -60,7 +60,7 @@ async def test_a_queued_prompt_goes_back_when_the_run_breaks_at_once():
     unsubscribe = agent.subscribe(breaks, events="agent_start")
     await agent.continue_()
 
-    assert [message.content for message in agent.peek_queued_messages()] == ["again"]
+    assert [message.text for message in agent.peek_queued_messages()] == ["again"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

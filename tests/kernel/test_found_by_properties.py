@@ -107,9 +107,9 @@ async def test_queued_message_survives_a_failure(cause, queue, mode):
     await agent.prompt("go")
 
     assert agent.state.error_message
-    said = [message.content for message in agent.state.messages if message.role == "user"]
+    said = [message.text for message in agent.state.messages if message.role == "user"]
     waiting = [*agent._queues.steering._messages, *agent._queues.follow_up._messages]
-    said += [message.content for message in waiting]
+    said += [message.text for message in waiting]
     assert said[1:] == ["first", "second"]
 
 

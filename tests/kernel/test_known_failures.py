@@ -24,7 +24,7 @@ from scripted import LIMIT, Scripted, call, make_tool, ok, problems_of, user
 
 
 def said(messages):
-    return [m.content for m in messages if m.role == "user"]
+    return [m.text for m in messages if m.role == "user"]
 
 
 async def aborted_in_a_tool():
@@ -148,7 +148,7 @@ async def test_a09_follow_ups_of_an_end_listener_stay_queued():
     assert s.count("agent_end") == 1
     assert said(s.agent.peek_queued_messages()) == ["late"]
     await s.resume()
-    assert s.state.messages[-2].content == "late"
+    assert s.state.messages[-2].text == "late"
 
 
 async def test_a10_steering_does_not_cut_a_batch():

@@ -17,7 +17,7 @@ from scripted import Scripted, call, make_tool, ok, user
 
 
 def texts(messages):
-    return [m.content for m in messages if m.role == "user"]
+    return [m.text for m in messages if m.role == "user"]
 
 
 # ---------------------------------------------------------------------------- the queue
@@ -29,11 +29,11 @@ def test_a_queue_delivers_in_order():
     for text in "abc":
         queue.put(user(text))
 
-    assert [m.content for m in queue.peek()] == ["a"]
-    assert [m.content for m in queue.drain()] == ["a"]
+    assert [m.text for m in queue.peek()] == ["a"]
+    assert [m.text for m in queue.drain()] == ["a"]
     queue.mode = "all"
-    assert [m.content for m in queue.peek()] == ["b", "c"]
-    assert [m.content for m in queue.drain()] == ["b", "c"]
+    assert [m.text for m in queue.peek()] == ["b", "c"]
+    assert [m.text for m in queue.drain()] == ["b", "c"]
     assert queue.drain() == []
     assert len(queue) == 0
 
@@ -124,7 +124,7 @@ async def test_steering_is_polled_before_the_first_request():
     await s.prompt("first")
 
     assert [m.role for m in s.requests[0]] == ["user", "user"]
-    assert s.requests[0][1].content == "early"
+    assert s.requests[0][1].text == "early"
     assert len(s.requests) == 1
 
 
@@ -139,7 +139,7 @@ async def test_steering_precedes_follow_up():
     s = Scripted(call(), "1", "2", "3", tools=[make_tool(queue)])
     await s.prompt()
 
-    said = [m.content if m.role == "user" else m.text for m in s.state.messages[4:]]
+    said = [m.text for m in s.state.messages[4:]]
     assert said == ["s1", "1", "s2", "2", "f", "3"]
 
 
@@ -222,7 +222,7 @@ async def test_an_ended_run_leaves_the_queues(end):
     await s.prompt()
 
     assert len(s.requests) == 1
-    assert s.agent.peek_queued_messages()[0].content == "s"
+    assert s.agent.peek_queued_messages()[0].text == "s"
 
 
 async def test_prepared_messages_come_before_steering():

@@ -205,7 +205,11 @@ def test_the_error_lists_paths_and_the_received_arguments():
     [
         ({"type": "integer", "maximum": 5}, 9, "x: expected <= 5"),
         ({"type": "string", "pattern": "^a"}, "b", "x: expected to match ^a"),
-        ({"type": "string", "format": "date"}, "2024-02-30", "x: expected format date"),
+        (
+            {"type": "string", "format": "date"},
+            "2024-02-30",
+            "x: expected format date, for example 2024-01-02",
+        ),
         ({"enum": ["a", "b"]}, "c", 'x: expected one of ["a","b"]'),
         ({"type": "array", "uniqueItems": True}, [1, 1], "x: expected unique items"),
         (

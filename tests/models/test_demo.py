@@ -165,6 +165,15 @@ def test_results_are_quoted():
     assert "add returned: an image (image/png)." in reply_to("add 2 and 3", TOOLS, *image).text
 
 
+def test_rows_and_columns_of_a_result_stay_where_they_are():
+    """A result of several lines, such as a table, is quoted as code."""
+    table = "   a  b\n0  1  2"
+    text = reply_to("add 2 and 3", TOOLS, *answered(reply_to("add 2 and 3"), table)).text
+    assert text == f"add returned:\n\n```\n{table}\n```\n\n{DEMO_NOTICE}"
+    ticks = reply_to("add 2 and 3", TOOLS, *answered(reply_to("add 2 and 3"), "```\nx")).text
+    assert "~~~~\n```\nx\n~~~~" in ticks
+
+
 def test_an_error_is_reported_as_one():
     """A failed tool is not called a success, and the steps after it are not taken."""
     prompt = "add 2 and 3, then greet Ada"

@@ -94,6 +94,9 @@ def test_misuse_is_one_line_and_sends_nothing(kernel):
         "%%agent --tools nope\nhi": "no tool is named 'nope'",
         "%%agent --agent not/a/name\nhi": "is no name for an agent",
         "%agent nonsense": "unknown verb 'nonsense'",
+        "%agent restet": "did you mean reset?",
+        "%%agent --modle demo\nhi": "did you mean --model?",
+        "%%agent --system Be brief\nhi": "a text of several words needs quotes",
         "%agent steer": "say what",
         "%agent status now": "takes nothing more",
     }
@@ -341,6 +344,33 @@ def test_verbs_show_and_change_the_agent(kernel):
     assert kernel.run("pi.agent.has_queued_messages(), len(pi.agent.state.messages)").value == (
         "(False, 1)"
     )
+
+
+def test_a_steer_while_idle_says_so_and_is_shown_where_it_arrives(kernel):
+    """A queued message is never invisible: not while it waits, not when the model reads it."""
+    kernel.run("%agent reset")
+    said = kernel.run("%agent steer be brief").displays[0]["data"]["text/plain"]
+    assert "no run is active" in said
+    assert "be brief" in kernel.run("%agent").displays[0]["data"]["text/plain"]
+
+    outcome = kernel.run("%%agent\nhello")
+    assert outcome.displays[0]["data"]["text/plain"].startswith("» be brief\n")
+    assert "be brief" not in kernel.run("%agent").displays[0]["data"]["text/plain"]
+
+    kernel.run("%agent follow and this")
+    assert "dropped" in kernel.run("%agent clear").displays[0]["data"]["text/plain"]
+    assert "nothing was" in kernel.run("%agent clear").displays[0]["data"]["text/plain"]
+    assert "»" not in kernel.run("%%agent\nhello").displays[0]["data"]["text/plain"]
+    assert "no run" in kernel.run("%agent abort").displays[0]["data"]["text/plain"]
+
+
+def test_agents_say_what_they_are(kernel):
+    """An agent's repr has its name and state; a wrong name is answered with the right ones."""
+    kernel.run("%agent reset")
+    assert kernel.run("pi.agent").value.startswith("<agent main: idle, model demo, ")
+    outcome = kernel.run("pi.agents['nope']")
+    assert outcome.error == "KeyError"
+    assert "there is: main" in outcome.reply["evalue"]
 
 
 def test_help_of_the_magic_lists_its_options(kernel):

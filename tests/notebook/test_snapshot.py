@@ -118,6 +118,19 @@ def test_only_messages_that_came_while_it_ran_are_notes():
     assert run.parts == (Text("a"), Note("be brief"))
 
 
+def test_a_queued_message_before_the_first_answer_is_a_note():
+    """Only the prompt's own messages are left out, however many they are."""
+    prompt, steer = UserMessage(content="hi"), UserMessage(content="be brief")
+    events = [MessageEnd(message=prompt), MessageEnd(message=steer), *said(TextContent(text="a"))]
+    assert reduced(*events).snapshot().parts == (Note("be brief"), Text("a"))
+    for prompts, notes in [(0, ("hi", "be brief")), (2, ())]:
+        reducer = RunReducer("main", prompts=prompts)
+        for event in events:
+            reducer.apply(event)
+        parts = reducer.snapshot().parts
+        assert parts == (*map(Note, notes), Text("a"))
+
+
 def test_tokens_add_up_and_the_last_message_decides():
     """Usage is the sum over requests; status and error are those of the last message."""
     usage = Usage(input=1, output=2, cache_read=3, cache_write=4, total_tokens=10)

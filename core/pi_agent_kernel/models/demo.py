@@ -179,14 +179,18 @@ def _say(text: str) -> AssistantMessage:
 def _report(result: ToolResultMessage) -> str:
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     images = [block.mime_type for block in result.content if isinstance(block, ImageContent)]
-    said = "\n".join(texts).strip()
+    said = "\n".join(texts).strip("\n").rstrip()
     if len(said) > _MAX_QUOTE:
         said = said[: _MAX_QUOTE - 1] + "…"
-    if images:
-        said = ", ".join([*([said] if said else []), *(f"an image ({kind})" for kind in images)])
-    verb = "failed" if result.is_error else "returned"
+    seen = ", ".join(f"an image ({kind})" for kind in images)
+    verb = f"{result.tool_name} {'failed' if result.is_error else 'returned'}:"
+    if "\n" in said:  # rows and columns stay where they are
+        fence = "~~~~" if "```" in said else "```"
+        after = f"\n\nand {seen}." if seen else ""
+        return f"{verb}\n\n{fence}\n{said}\n{fence}{after}"
+    said = ", ".join(filter(None, [said.strip(), seen])) or "nothing"
     ending = "" if said.endswith((".", "!", "?", "…")) else "."
-    return f"{result.tool_name} {verb}: {said or 'nothing'}{ending}"
+    return f"{verb} {said}{ending}"
 
 
 def _ask_for(tool: Tool, missing: Sequence[str]) -> str:

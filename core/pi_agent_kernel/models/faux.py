@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.errors import ModelError, error_text
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone, StreamError
 from pi_agent_kernel.messages import (
     AssistantBlock,
@@ -241,7 +241,7 @@ class FauxProvider:
                 return failed.error(_EMPTY, usage=usage)
             message = await self._resolve(response, model, context, options)
         except Exception as error:  # noqa: BLE001 - MD-01: a failure is an event
-            return failed.error(str(error) or type(error).__name__)
+            return failed.error(error_text(error))
         if signal is not None and signal.aborted:
             return failed.error(_ABORTED, aborted=True)
         return message
