@@ -102,6 +102,7 @@ class ToolRun:
     result: str = ""
     images: tuple[Image, ...] = ()
     duration_ms: int | None = None
+    raised: str = ""
 
 
 Part = Text | Thinking | Note | ToolRun
@@ -177,6 +178,7 @@ class _Call:
                 if isinstance(block, ImageContent)
             ),
             duration_ms=event.duration_ms,
+            raised=event.raised,
         )
 
     def picture(self) -> ToolRun:

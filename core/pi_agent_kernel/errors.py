@@ -33,6 +33,7 @@ __all__ = [
     "ToolError",
     "ToolNotFoundError",
     "error_text",
+    "raised_at",
 ]
 
 
@@ -43,6 +44,38 @@ def error_text(error: BaseException) -> str:
         return str(error) or name
     except Exception:  # noqa: BLE001 - a __str__ that raises must not hide the failure itself
         return f"{name} (its text cannot be shown)"
+
+
+#: Modules whose frames lead to a tool or hook and say nothing of it.
+_CARRIERS = frozenset(
+    {"pi_agent_kernel", "pi_notebook", "anyio", "asyncio", "concurrent", "threading", "trio"}
+)
+
+
+def raised_at(error: BaseException) -> str:
+    """Say what was raised and where: first in the tool or hook, then where that led.
+
+    Args:
+        error: What was raised.
+
+    Returns:
+        Such as "KeyError at line 3 in load (line 88 in pandas.core.frame.__getitem__)"; a line of
+        a notebook's function counts from the top of its cell. Empty if no code but ours raised.
+    """
+    places: list[str] = []
+    step = error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in _CARRIERS:
+            name = frame.f_code.co_name
+            within = name if module in ("__main__", "builtins") else f"{module}.{name}"
+            places.append(f"line {step.tb_lineno} in {within}")
+        step = step.tb_next
+    if not places:
+        return ""
+    deepest = f" ({places[-1]})" if len(places) > 1 else ""
+    return f"{type(error).__name__} at {places[0]}{deepest}"
 
 
 class PiAgentError(Exception):

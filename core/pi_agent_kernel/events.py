@@ -327,6 +327,7 @@ class ToolExecutionEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Close one tool call, in order of completion (TL-10).
 
     `duration_ms` is None when the tool did not run: blocked, unknown, invalid or aborted (TL-18).
+    `raised` tells a person what the tool or a hook raised and where; the model does not see it.
     """
 
     type: ClassVar[str] = "tool_execution_end"
@@ -336,6 +337,7 @@ class ToolExecutionEnd(msgspec.Struct, frozen=True, kw_only=True):
     result: AgentToolResult
     is_error: bool
     duration_ms: int | None = None
+    raised: str = ""
 
 
 # ---------------------------------------------------------------------- lifecycle events

@@ -228,6 +228,7 @@ class ToolBatch:
                 result=outcome.result,
                 is_error=outcome.is_error,
                 duration_ms=outcome.duration_ms,
+                raised=outcome.raised,
             )
         )
 

@@ -89,7 +89,8 @@ def _told_end(end: ToolExecutionEnd) -> str:
     shown = text if len(text) <= 100 else text[:99] + "…"
     ran = "did not run" if end.duration_ms is None else f"ran for {end.duration_ms} ms"
     outcome = "failed" if end.is_error else "succeeded"
-    return f"tool {end.tool_name} (call {end.tool_call_id}) {ran} and {outcome}: {shown}"
+    where = f" [{end.raised}]" if end.raised else ""
+    return f"tool {end.tool_name} (call {end.tool_call_id}) {ran} and {outcome}: {shown}{where}"
 
 
 def _told_message(message: object) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pi_agent_kernel.abort_watch import AbortWatch
 from pi_agent_kernel.agent_tool import is_async_callable
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.backend import Backend, current_backend, is_cancellation
-from pi_agent_kernel.errors import ToolNotFoundError, error_text
+from pi_agent_kernel.errors import ToolNotFoundError, error_text, raised_at
 from pi_agent_kernel.hooks import (
     AfterToolCall,
     AfterToolCallContext,
@@ -57,12 +57,16 @@ ABORTED_TEXT = "Operation aborted"
 
 
 class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Be how one tool call ended; `duration_ms` is None when the tool did not run (TL-18)."""
+    """Be how one tool call ended; `duration_ms` is None when the tool did not run (TL-18).
+
+    `raised` says what the tool or a hook raised and where, for a person; it may be empty.
+    """
 
     tool_call: ToolCall
     result: AgentToolResult
     is_error: bool
     duration_ms: int | None = None
+    raised: str = ""
 
     def message(self) -> ToolResultMessage:
         """Make the message that answers the call (TL-15, TL-16)."""
@@ -186,7 +190,7 @@ async def prepare_call(settings: ToolSettings, call: ToolCall) -> PreparedCall |
     except BaseException as error:  # HK-06: fails this call only
         if is_cancellation(error):
             raise
-        return await finish_call(settings, failed_call(call, _error_text(error)))
+        return await finish_call(settings, _raised(call, error))
     return PreparedCall(tool_call=call, tool=tool, args=args)
 
 
@@ -279,13 +283,13 @@ async def perform_call(
         except BaseException as error:  # HK-06: fails this call only
             if is_cancellation(error):
                 raise
-            outcome = failed_call(call, _error_text(error), duration_ms)
+            outcome = _raised(call, error, duration_ms)
     return await finish_call(settings, outcome)
 
 
 def _outcome(call: ToolCall, ending: Ending, duration_ms: int) -> ToolCallOutcome:
     if ending.error is not None:
-        return failed_call(call, _error_text(ending.error), duration_ms)
+        return _raised(call, ending.error, duration_ms)
     try:
         result = _frozen(ending.result)
     except Exception as error:  # noqa: BLE001 - what a tool returned fails its own call only
@@ -365,7 +369,7 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
     except BaseException as error:  # S4-11: fails this call only
         if is_cancellation(error):
             raise
-        return failed_call(call, _error_text(error), outcome.duration_ms)
+        return _raised(call, error, outcome.duration_ms)
     result = msgspec.structs.replace(
         outcome.result,
         content=tuple(answer.content),
@@ -380,6 +384,13 @@ def failed_call(call: ToolCall, text: str, duration_ms: int | None = None) -> To
     """Make the outcome of a call that failed, with the text that the model reads."""
     result = AgentToolResult(content=(TextContent(text=text),), details=EMPTY)
     return ToolCallOutcome(tool_call=call, result=result, is_error=True, duration_ms=duration_ms)
+
+
+def _raised(
+    call: ToolCall, error: BaseException, duration_ms: int | None = None
+) -> ToolCallOutcome:
+    outcome = failed_call(call, _error_text(error), duration_ms)
+    return msgspec.structs.replace(outcome, raised=raised_at(error))
 
 
 def _frozen(result: AgentToolResult) -> AgentToolResult:

@@ -161,6 +161,8 @@ def _tool_html(tool: ToolRun, *, live: bool) -> str:
         )
     if result and ("\n" in result or len(result) > LONGEST_SUMMARY):
         body += f"\n<pre>{_text(result)}</pre>"
+    if tool.raised:
+        body += f'\n<div class="pi-label">{_text(first_line(tool.raised, 300))}</div>'
     body += "".join(_image_html(image, live=live) for image in tool.images)
     if tool.images and not result:
         end += " image" if len(tool.images) == 1 else f" {len(tool.images)} images"

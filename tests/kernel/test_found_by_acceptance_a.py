@@ -1,13 +1,20 @@
 """Defects that an acceptance run found in the kernel; each test states the rule."""
 
+import json
+
 import pytest
 from pi_agent_kernel import (
+    Agent,
+    AgentTool,
     AgentToolResult,
     AssistantMessage,
     ResponseBuilder,
     StreamDone,
     StreamingJsonParser,
     ToolCall,
+    faux_assistant_message,
+    faux_provider,
+    faux_tool_call,
     from_json,
     parse_tool_call_arguments,
     to_json,
@@ -286,3 +293,46 @@ def test_a_log_cut_before_any_run_says_that_there_was_none():
         log.note("state", "model")
 
     assert explain(log) == "The agent has not run yet."
+
+
+def _first_then_deeper(text: str) -> int:
+    return len(json.loads(text))
+
+
+def test_a_failed_tool_says_where_it_failed():
+    """`raised` names class, own line and deepest line; the model sees the text."""
+
+    async def boom(call_id, params, signal, on_update):
+        return 1 // 0
+
+    def deep(call_id, params, signal, on_update):
+        return _first_then_deeper("{")
+
+    faux = faux_provider()
+    faux.set_responses(
+        [
+            faux_assistant_message([faux_tool_call(name, {}) for name in ("boom", "deep", "none")]),
+            faux_assistant_message("fin"),
+        ]
+    )
+    tools = [AgentTool(name="boom", execute=boom), AgentTool(name="deep", execute=deep)]
+    agent = Agent(stream_fn=faux.stream_fn, model=faux.model(), tools=tools)
+    ends = {}
+    agent.subscribe(
+        lambda event, _: (
+            ends.update({event.tool_name: event}) if event.type == "tool_execution_end" else None
+        )
+    )
+
+    agent.prompt_sync("go")
+
+    line = boom.__code__.co_firstlineno + 1
+    at = f"ZeroDivisionError at line {line} in {__name__}.boom"
+    assert ends["boom"].raised == at
+    assert ends["boom"].result.content[0].text == "integer division or modulo by zero"
+    assert f"[{at}]" in agent.explain("boom")
+    line = deep.__code__.co_firstlineno + 1
+    start = f"JSONDecodeError at line {line} in {__name__}.deep (line "
+    assert ends["deep"].raised.startswith(start)
+    assert ends["deep"].raised.endswith(" in json.decoder.raw_decode)")
+    assert ends["none"].raised == ""

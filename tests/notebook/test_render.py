@@ -305,6 +305,15 @@ def test_images_of_tools_are_inline_and_checked():
     assert plain_text(run_of(tool)) == "▸ plot() → [3 images]"
 
 
+def test_a_failed_tool_shows_where_it_failed():
+    """The fold of a failed call names the class and the line, below what the model reads."""
+    tool = ToolRun("boom", {}, "error", result="no", raised="ValueError at line 2 in boom <x>")
+    page = run_html(run_of(tool))
+    assert '<div class="pi-label">ValueError at line 2 in boom &lt;x&gt;</div>' in page
+    plain = run_html(run_of(ToolRun("boom", {}, "error", result="no")))
+    assert 'class="pi-label"' not in plain
+
+
 def test_footer_has_model_turns_tokens_and_how_it_ended():
     """The one footer says what a reader asks first."""
     foot = lambda **fields: run_html(run_of(**fields)).split("pi-foot")[-1]  # noqa: E731
