@@ -130,4 +130,7 @@ def _kernel() -> Iterator[str]:
 def _model() -> Iterator[str]:
     from pi_agent_kernel.models.catalog import choose_model
 
-    yield f"model: {choose_model().reason}"
+    chosen = choose_model()
+    if chosen.missing:
+        raise CheckFailedError(f"model: {chosen.reason}")
+    yield f"model: {chosen.reason}"

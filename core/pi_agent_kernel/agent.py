@@ -194,6 +194,11 @@ class Agent:
             check_option(name, value)
             super().__setattr__(name, value)
 
+    def __repr__(self) -> str:
+        state = "running" if self._state.is_streaming else "idle"
+        counts = f"{len(self._state.messages)} messages, {len(self._state.tools)} tools"
+        return f"<{type(self).__name__}: {state}, model {self._state.model.id}, {counts}>"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "An agent is not copied or pickled: keep to_json(agent.state.messages) and make "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from pi_agent_kernel.events import (
@@ -41,8 +42,12 @@ def explain(log: EventLog, question: str | None = None) -> str:
     if question:
         words = [word.strip("?.,!\"'") for word in question.lower().split()]
         # Short words would find everything, but short ids have a digit.
-        words = [word for word in words if len(word) > 2 or word[-1:].isdigit()]
-        found = [line for line in lines if any(word in line.lower() for word in words)]
+        telling = [word for word in words if len(word) > 2 or word[-1:].isdigit()]
+        # With nothing but short words, such as a tool's name, they count where they stand alone.
+        wanted = "|".join(
+            map(re.escape, telling) if telling else (rf"\b{re.escape(w)}\b" for w in words if w)
+        )
+        found = [line for line in lines if wanted and re.search(wanted, line.lower())]
         lines = found or [f"Nothing in the log mentions any word of {question!r}."]
     return "\n".join(head * cut + lines) or "The agent has not run yet."
 

@@ -115,6 +115,10 @@ class TurnDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     action: Literal["continue", "end"]
 
+    def __post_init__(self) -> None:
+        if self.action not in ("continue", "end"):
+            raise ValueError(f'TurnDecision has action "continue" or "end", not {self.action!r}.')
+
 
 class BeforeToolCallContext(msgspec.Struct, frozen=True, kw_only=True):
     """Be what `before_tool_call` gets (HK-01).

@@ -12,6 +12,7 @@ from pi_agent_kernel import (
     StreamDone,
     StreamingJsonParser,
     ToolCall,
+    TurnDecision,
     faux_assistant_message,
     faux_provider,
     faux_tool_call,
@@ -336,3 +337,31 @@ def test_a_failed_tool_says_where_it_failed():
     assert ends["deep"].raised.startswith(start)
     assert ends["deep"].raised.endswith(" in json.decoder.raw_decode)")
     assert ends["none"].raised == ""
+
+
+def test_explain_finds_a_tool_with_a_short_name():
+    """A question of short words finds them where they stand alone, not inside other words."""
+    faux = faux_provider()
+    faux.set_responses(
+        [faux_assistant_message(faux_tool_call("is", {})), faux_assistant_message("x")]
+    )
+    tools = [AgentTool(name="is", execute=lambda *_: "yes")]
+    agent = Agent(stream_fn=faux.stream_fn, model=faux.model(), tools=tools)
+    agent.prompt_sync("this")
+
+    lines = agent.explain("is").splitlines()
+    assert any("tool is (call " in line for line in lines)
+    assert all(" this" not in line for line in lines)
+    assert agent.explain("?").startswith("Nothing in the log mentions")
+
+
+def test_a_wrong_turn_decision_is_refused_where_it_is_made():
+    """`action` has two values; a third would be ignored silently."""
+    with pytest.raises(ValueError, match='"continue" or "end", not \'stop\''):
+        TurnDecision(action="stop")
+
+
+def test_an_agent_says_what_it_is():
+    """The repr has state, model and counts."""
+    agent = Agent(stream_fn=lambda *_: None)
+    assert repr(agent) == f"<Agent: idle, model {agent.state.model.id}, 0 messages, 0 tools>"

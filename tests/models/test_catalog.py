@@ -110,3 +110,13 @@ def test_a_wrong_registration_is_refused(name, function):
     """A registration needs a name and a function."""
     with pytest.raises((ValueError, TypeError)):
         register_model(name, function)
+
+
+def test_a_missing_key_is_told_with_the_choice():
+    """The line that says which model was chosen also says what it lacks; own servers need none."""
+    without = choose_model("openai-chat:gpt-x", {})
+    assert without.missing == "OPENAI_API_KEY"
+    assert "set OPENAI_API_KEY" in without.reason
+    for env in ({"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}):
+        assert choose_model("openai-chat:gpt-x", env).missing == ""
+    assert choose_model("demo", {}).missing == ""

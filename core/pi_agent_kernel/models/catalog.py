@@ -29,6 +29,8 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     stream_fn: StreamFn
     #: One line: what was chosen and how to change it.
     reason: str
+    #: The environment variable that this model needs and that is not set; usually empty.
+    missing: str = ""
 
 
 _registered: dict[str, tuple[Model, StreamFn]] = {}
@@ -92,7 +94,13 @@ def choose_model(spec: str | None = None, env: Mapping[str, str] | None = None) 
         )
     model, stream_fn = _find(wanted, env, variables)
     where = f" at {model.base_url}" if model.base_url else ""
-    return ChosenModel(model=model, stream_fn=stream_fn, reason=f"Model {wanted}{where} ({why}).")
+    reason = f"Model {wanted}{where} ({why})."
+    missing = ""
+    own_server = variables.get("OPENAI_BASE_URL")  # such a server may need no key
+    if model.provider == "openai-chat" and not own_server and not variables.get("OPENAI_API_KEY"):
+        missing = "OPENAI_API_KEY"
+        reason += f" It needs a key: set {missing}."
+    return ChosenModel(model=model, stream_fn=stream_fn, reason=reason, missing=missing)
 
 
 def _find(
