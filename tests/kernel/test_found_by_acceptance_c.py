@@ -242,9 +242,9 @@ async def test_a_real_process_pool_runs_an_undecorated_function():
 def test_a_misspelt_option_of_tool_is_named():
     """The error names `tool`, the option, the closest one and all, before a function comes."""
     with pytest.raises(
-        TypeError, match=r"^tool\(\) has no option 'nmae'\. Did you mean name\?"
+        TypeError, match=r"^tool\(\) has no option 'names'\. Did you mean name\?"
     ) as (caught):
-        tool(nmae="x")
+        tool(names="x")
     options = set(str(caught.value).rstrip(".").partition("Its options are ")[2].split(", "))
     of_tool = set(inspect.signature(AgentTool).parameters) - {"parameters", "execute"}
     assert options == of_tool
