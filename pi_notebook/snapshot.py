@@ -102,7 +102,7 @@ class ToolRun:
     result: str = ""
     images: tuple[Image, ...] = ()
     duration_ms: int | None = None
-    raised: str = ""
+    raised: str | None = None
 
 
 Part = Text | Thinking | Note | ToolRun

@@ -52,7 +52,7 @@ _CARRIERS = frozenset(
 )
 
 
-def raised_at(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str | None:
     """Say what was raised and where: first in the tool or hook, then where that led.
 
     Args:
@@ -60,7 +60,7 @@ def raised_at(error: BaseException) -> str:
 
     Returns:
         Such as "KeyError at line 3 in load (line 88 in pandas.core.frame.__getitem__)"; a line of
-        a notebook's function counts from the top of its cell. Empty if no code but ours raised.
+        a notebook's function counts from the top of its cell. None if no code but ours raised.
     """
     places: list[str] = []
     step = error.__traceback__
@@ -73,7 +73,7 @@ def raised_at(error: BaseException) -> str:
             places.append(f"line {step.tb_lineno} in {within}")
         step = step.tb_next
     if not places:
-        return ""
+        return None
     deepest = f" ({places[-1]})" if len(places) > 1 else ""
     return f"{type(error).__name__} at {places[0]}{deepest}"
 

@@ -337,7 +337,7 @@ class ToolExecutionEnd(msgspec.Struct, frozen=True, kw_only=True):
     result: AgentToolResult
     is_error: bool
     duration_ms: int | None = None
-    raised: str = ""
+    raised: str | None = None
 
 
 # ---------------------------------------------------------------------- lifecycle events

@@ -39,6 +39,7 @@ _SIMPLE: dict[Any, dict[str, Any]] = {
 }
 _LITERAL_TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 _Parameter = inspect.Parameter
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _CALL = "__call__"
 
 
@@ -163,6 +164,8 @@ def derive_signature(function: Callable[..., Any], name: str | None = None) -> F
             _refuse(tool_name, "it is a method without its object: use tool(obj.method)")
         if parameter.kind is _Parameter.VAR_POSITIONAL:
             _refuse(tool_name, f"*{parameter.name} has no names: use a list parameter instead")
+        if parameter.annotation is _Parameter.empty and parameter.kind is not _VAR_KEYWORD:
+            _refuse(tool_name, _says_no_type(parameter))
         annotation = hints.resolve(parameter)
         if _is_context(annotation):
             if parameter.kind is _Parameter.POSITIONAL_ONLY:
@@ -170,7 +173,7 @@ def derive_signature(function: Callable[..., Any], name: str | None = None) -> F
             context = parameter.name
             continue
         schema = _simple_schema(annotation)
-        if parameter.kind is _Parameter.VAR_KEYWORD:
+        if parameter.kind is _VAR_KEYWORD:
             additional = schema or True
             continue
         properties[parameter.name] = {} if schema is None else dict(schema)
@@ -198,6 +201,16 @@ def derive_signature(function: Callable[..., Any], name: str | None = None) -> F
         context=context,
         positional=[item for item in parameters if item.kind is _Parameter.POSITIONAL_ONLY],
         annotations=rich,
+    )
+
+
+def _says_no_type(parameter: _Parameter) -> str:
+    """Tell how to annotate, by the default's type if there is one."""
+    name, default = parameter.name, parameter.default
+    likely = "str" if default is _Parameter.empty or default is None else type(default).__name__
+    return (
+        f"the model is not told what {name!r} may be: write its type, such as {name}: {likely}, "
+        f"or {name}: Any to take every value"
     )
 
 

@@ -59,14 +59,14 @@ ABORTED_TEXT = "Operation aborted"
 class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Be how one tool call ended; `duration_ms` is None when the tool did not run (TL-18).
 
-    `raised` says what the tool or a hook raised and where, for a person; it may be empty.
+    `raised` says what the tool or a hook raised and where, for a person; None if nothing was.
     """
 
     tool_call: ToolCall
     result: AgentToolResult
     is_error: bool
     duration_ms: int | None = None
-    raised: str = ""
+    raised: str | None = None
 
     def message(self) -> ToolResultMessage:
         """Make the message that answers the call (TL-15, TL-16)."""

@@ -336,7 +336,7 @@ def test_a_failed_tool_says_where_it_failed():
     start = f"JSONDecodeError at line {line} in {__name__}.deep (line "
     assert ends["deep"].raised.startswith(start)
     assert ends["deep"].raised.endswith(" in json.decoder.raw_decode)")
-    assert ends["none"].raised == ""
+    assert ends["none"].raised is None
 
 
 def test_explain_finds_a_tool_with_a_short_name():

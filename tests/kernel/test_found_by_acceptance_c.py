@@ -221,8 +221,8 @@ async def test_another_process_gets_the_bare_function(made):
 
 async def test_a_function_that_cannot_be_sent_says_so():
     """Without a name to find it by, the call is answered with pickle's error."""
-    made = tool(lambda a: a, name="nameless", executor=Pickling())
-    outcome = await run_tool_call(call("nameless", a=1), tools=[made])
+    made = tool(lambda: 1, name="nameless", executor=Pickling())
+    outcome = await run_tool_call(call("nameless"), tools=[made])
     assert outcome.is_error
     assert "lambda" in outcome.result.content[0].text
 
@@ -257,3 +257,27 @@ def test_an_option_that_is_not_like_any_other_is_refused(option):
     """What the function itself gives is no option either; nothing is suggested at random."""
     with pytest.raises(TypeError, match=rf"^tool\(\) has no option '{option}'\."):
         tool(plain, **{option: None})
+
+
+# -------------------------------------------------------------------- annotations
+
+
+def test_a_parameter_without_a_type_is_refused_with_the_remedy():
+    """The model would have to guess what it may send; `Any` says so on purpose."""
+
+    def bare(text):
+        return text
+
+    def defaulted(count=3):
+        return count
+
+    def on_purpose(value: typing.Any, **rest):
+        return value
+
+    with pytest.raises(TypeError, match=r"^bare\(\) cannot be a tool: .* 'text' .* text: str, or"):
+        tool(bare)
+    with pytest.raises(TypeError, match=r"count: int, or count: Any"):
+        tool(defaulted)
+    with pytest.raises(TypeError, match="cannot be a tool"):
+        tool(lambda x: x, name="short")
+    assert dict(tool(on_purpose).parameters["properties"]) == {"value": {}}
