@@ -19,6 +19,7 @@ from pi_agent_kernel import (
     from_json,
     parse_tool_call_arguments,
     to_json,
+    validate_tool_arguments,
 )
 from pi_agent_kernel.errors import error_text
 from pi_agent_kernel.log import EventLog
@@ -365,3 +366,11 @@ def test_an_agent_says_what_it_is():
     """The repr has state, model and counts."""
     agent = Agent(stream_fn=lambda *_: None)
     assert repr(agent) == f"<Agent: idle, model {agent.state.model.id}, 0 messages, 0 tools>"
+
+
+def test_a_whole_float_reaches_the_tool_as_an_int():
+    """`range(4.0)` fails: an integer parameter gets an int, whatever the model wrote."""
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    made = AgentTool(name="t", parameters=schema, execute=lambda *_: None)
+    value = validate_tool_arguments(made, ToolCall(id="1", name="t", arguments={"x": 4.0}))["x"]
+    assert (value, type(value)) == (4, int)
