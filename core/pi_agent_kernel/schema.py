@@ -181,12 +181,22 @@ def validate_tool_arguments(tool: CheckedTool, call: CheckedCall) -> dict[str, A
         if not isinstance(arguments, dict):
             problem = f"expected object, got {json_type(arguments)}"
             raise arguments_error(tool.name, arguments, [("root", problem)])
-        if compiled.check is not None and compiled.check(arguments):
+        valid = compiled.check is not None and compiled.check(arguments)
+        if valid and not _has_whole_float(arguments):
             return cast("dict[str, Any]", arguments)
         return _coerced(tool.name, compiled, cast("dict[str, Any]", arguments))
     except RecursionError:
         message = f'Invalid arguments for tool "{tool.name}": they are nested too deeply'
         raise ToolArgumentsError(message) from None
+
+
+def _has_whole_float(value: Any) -> bool:
+    """Tell whether a valid value may still hold a 3.0 that a tool wants as 3."""
+    if isinstance(value, dict):
+        return any(map(_has_whole_float, cast("dict[str, Any]", value).values()))
+    if isinstance(value, list):
+        return any(map(_has_whole_float, cast("list[Any]", value)))
+    return type(value) is float and value.is_integer()
 
 
 def _coerced(name: str, compiled: _CompiledSchema, received: dict[str, Any]) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def _never(_value: Any) -> bool:
 
 _TYPE_CHECKS: dict[str, Check] = {
     "string": lambda value: isinstance(value, str),
-    # 3.0 is left to coercion, so that a tool gets 3.
-    "integer": lambda value: type(value) is int,
+    # 3.0 is an integer to JSON Schema; validation sees to it that coercion makes it 3.
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
     "number": is_number,
     "boolean": lambda value: value is True or value is False,
     "null": lambda value: value is None,
