@@ -42,14 +42,12 @@ def one(schema, *, required=True):
 
 
 def same(left, right):
-    """Compare as JSON: 1 equals 1.0, never True."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+    """Compare value and type: 4 is neither 4.0 nor True."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
-    return left == right
+    return type(left) is type(right) and left == right
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: json.dumps(case["arguments"])[:60])
