@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import anyio
+import msgspec
 import pytest
 from pi_agent_kernel.abort import AbortController
 from pi_agent_kernel.events import StreamError
-from pi_agent_kernel.models.openai_chat import OPENAI_BASE_URL, build_model, settings_for
+from pi_agent_kernel.models.families import Reach
+from pi_agent_kernel.models.families.openai_chat import build_model, settings_for
 from pi_agent_kernel.models.provider_http import shared_client
+from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
 from pi_agent_kernel.request import ModelCost, StreamOptions, TranscriptContext
 from provider import GO, LIMIT, ask, in_pieces, model_at, play, types
@@ -278,13 +281,24 @@ async def test_the_client_serves_requests_of_others(server):
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_openai_itself_gets_its_own_settings(anyio_backend):
     """Only OpenAI's server is sent what others reject: store and the cache key."""
-    client = await shared_client(LIMIT)
-    model = build_model("gpt-5-mini", OPENAI_BASE_URL, "k", client)
+    own = PROVIDERS["openai-chat"].base_url
+    reach = Reach(
+        name="gpt-5-mini",
+        provider="openai-chat",
+        base_url=own,
+        own_url=own,
+        key="k",
+        env={},
+        client=await shared_client(LIMIT),
+        idle_timeout=LIMIT,
+    )
+    other = msgspec.structs.replace(reach, base_url="http://127.0.0.1/v1")
+    model, session = model_at(own), StreamOptions(session_id="s" * 99)
 
-    assert model.system == "openai"
-    assert settings_for("s" * 99, OPENAI_BASE_URL) == {
+    assert build_model(reach).system == "openai"
+    assert settings_for(model, session, reach) == {
         "openai_store": False,
         "openai_prompt_cache_key": "s" * 64,
     }
-    assert settings_for(None, OPENAI_BASE_URL) == {"openai_store": False}
-    assert settings_for("s", "http://127.0.0.1/v1") == {}
+    assert settings_for(model, StreamOptions(), reach) == {"openai_store": False}
+    assert settings_for(model, session, other) == {}

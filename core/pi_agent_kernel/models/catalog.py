@@ -126,7 +126,7 @@ def _demo(variables: Mapping[str, str]) -> tuple[Model, StreamFn]:
 def _openai_chat(
     name: str, env: Mapping[str, str] | None, variables: Mapping[str, str]
 ) -> tuple[Model, StreamFn]:
-    from pi_agent_kernel.models.openai_chat import OPENAI_BASE_URL
+    from pi_agent_kernel.models.providers import PROVIDERS
     from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
 
     model = Model(
@@ -134,7 +134,7 @@ def _openai_chat(
         name=name,
         api="openai-completions",
         provider="openai-chat",
-        base_url=variables.get("OPENAI_BASE_URL") or OPENAI_BASE_URL,
+        base_url=variables.get("OPENAI_BASE_URL") or PROVIDERS["openai-chat"].base_url,
         input=("text", "image"),
     )
     return model, provider_stream_fn(env=env)

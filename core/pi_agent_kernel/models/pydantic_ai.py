@@ -2,8 +2,8 @@
 
 pydantic-ai is used only as a model layer (`pydantic_ai.direct.model_request_stream`): it speaks
 the wire formats, we keep the loop, the messages and the retries. It is imported on the first
-request, in a worker thread. A provider is one entry in `FAMILIES`; nothing else here knows which
-one it is.
+request, in a worker thread. What a provider needs is in `providers` and `families`; nothing here
+knows which one it is.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from pi_agent_kernel.abort import AbortSignal, OperationAborted
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.events import AssistantMessageEvent
-from pi_agent_kernel.models import openai_chat
+from pi_agent_kernel.models.families import FAMILIES, Reach
 from pi_agent_kernel.models.provider_errors import Place, explain_failure
 from pi_agent_kernel.models.provider_http import (
     Exchange,
@@ -30,6 +29,7 @@ from pi_agent_kernel.models.provider_http import (
     loop_cache,
     shared_client,
 )
+from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.models.replay import replayable
@@ -38,47 +38,13 @@ from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.transcript import Replay
 
 if TYPE_CHECKING:
-    import httpx2
     from pydantic_ai.models import Model as ProviderModel
     from pydantic_ai.models import StreamedResponse
     from pydantic_ai.settings import ModelSettings
 
-__all__ = ["FAMILIES", "Family", "provider_stream_fn"]
+__all__ = ["provider_stream_fn"]
 
 T = TypeVar("T")
-
-
-class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
-
-    #: Loaded before `build` is called.
-    modules: tuple[str, ...]
-    requirement: str
-    key_variable: str
-    url_variable: str
-    default_url: str
-    #: Whether every complete reply has a finish reason; some chat-completions gateways send
-    #: usage only (trap 2).
-    always_says_why: bool
-    #: `(model id, base URL, key, client)` to a pydantic-ai model.
-    build: Callable[[str, str, str | None, httpx2.AsyncClient], ProviderModel]
-    #: `(session id, base URL)` to settings of this provider alone.
-    settings: Callable[[str | None, str], dict[str, Any]]
-
-
-#: By `Model.api`.
-FAMILIES: Mapping[str, Family] = {
-    "openai-completions": Family(
-        modules=("pydantic_ai.models.openai", "pydantic_ai.direct", "genai_prices"),
-        requirement="pydantic-ai-slim[openai]",
-        key_variable="OPENAI_API_KEY",
-        url_variable="OPENAI_BASE_URL",
-        default_url=openai_chat.OPENAI_BASE_URL,
-        always_says_why=False,
-        build=openai_chat.build_model,
-        settings=openai_chat.settings_for,
-    ),
-}
 
 
 def provider_stream_fn(
@@ -147,16 +113,20 @@ class _Request:
         self._model = model
         self._context = context
         self._options = options
+        self._env = env
         family = FAMILIES.get(model.api)
         self.family = family or FAMILIES["openai-completions"]
         self._known = family is not None
-        self._key = options.api_key or env.get(self.family.key_variable) or None
-        url = model.base_url or env.get(self.family.url_variable) or self.family.default_url
+        provider = PROVIDERS.get(model.provider) or _first_of(model.api)
+        self._provider = provider
+        keys = (env.get(name) for name in provider.key_variables)
+        self._key = options.api_key or next((key for key in keys if key), None)
+        url = model.base_url or env.get(provider.url_variable) or provider.base_url
         self._place = Place(
             model=model.id,
             base_url=url.rstrip("/"),
-            key_variable=self.family.key_variable,
-            url_variable=self.family.url_variable,
+            key_variable=provider.key_variables[0],
+            url_variable=provider.url_variable,
             requirement=self.family.requirement,
             idle_timeout=idle_timeout,
         )
@@ -172,16 +142,18 @@ class _Request:
                 + "."
             )
         place = self._place
-        if self._key is None and place.base_url == self.family.default_url:
+        is_own = bool(place.base_url) and place.base_url == self._provider.base_url
+        if self._key is None and is_own and not self._provider.keyless:
             raise ModelError(
                 f"There is no API key for {place.base_url}. Set {place.key_variable}, or "
                 f"{place.url_variable} for a server of your own."
             )
-        await _load(self.family.modules)
+        await _load((*self.family.loads, "pydantic_ai.direct", "genai_prices"))
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import ModelRequestParameters
 
-        provider = await self._provider_model()
+        reach = await self._reach()
+        provider = self._provider_model(reach)
         replay = Replay(self._context.messages)
         opening = model_request_stream(
             provider,
@@ -191,7 +163,7 @@ class _Request:
                 model=self._model.id,
                 system=provider.system,
             ),
-            model_settings=self._settings(),
+            model_settings=self._settings(reach),
             model_request_parameters=ModelRequestParameters(
                 function_tools=to_tool_definitions(list(replay.tools.values()))
             ),
@@ -210,22 +182,34 @@ class _Request:
         self.builder.fields["diagnostics"] = [failure.diagnostic()]
         return self.builder.error(failure.text)
 
-    async def _provider_model(self) -> ProviderModel:
+    async def _reach(self) -> Reach:
+        place = self._place
+        return Reach(
+            name=self._model.id,
+            provider=self._model.provider,
+            base_url=place.base_url,
+            own_url=self._provider.base_url,
+            key=self._key,
+            env=self._env,
+            client=await shared_client(place.idle_timeout),
+            idle_timeout=place.idle_timeout,
+        )
+
+    def _provider_model(self, reach: Reach) -> ProviderModel:
         """Return pydantic-ai's model, one per event loop, address, key and name (trap 4)."""
-        place, cache = self._place, loop_cache()
-        secret = hashlib.sha256((self._key or "").encode()).hexdigest()
-        client = await shared_client(place.idle_timeout)
-        key = (self._model.api, self._model.id, place.base_url, secret, place.idle_timeout)
+        model, cache = self._model, loop_cache()
+        secret = hashlib.sha256((reach.key or "").encode()).hexdigest()
+        key = (model.api, model.provider, model.id, reach.base_url, secret, reach.idle_timeout)
         if key not in cache:
-            cache[key] = self.family.build(self._model.id, place.base_url, self._key, client)
+            cache[key] = self.family.build(reach)
         return cache[key]
 
-    def _settings(self) -> ModelSettings:
+    def _settings(self, reach: Reach) -> ModelSettings:
         options, model = self._options, self._model
         settings: dict[str, Any] = {
             # Retries belong to the agent, where the user sees them (trap 5).
             "max_retries": 0,
-            **self.family.settings(options.session_id, self._place.base_url),
+            **self.family.settings(model, options, reach),
         }
         given = {
             "max_tokens": options.max_tokens,
@@ -237,6 +221,12 @@ class _Request:
         if headers:
             settings["extra_headers"] = headers
         return settings  # pyright: ignore[reportReturnType] - a TypedDict, built by name
+
+
+def _first_of(api: str) -> Provider:
+    """Return the provider that stands for those who speak a format and are not listed."""
+    speakers = [provider for provider in PROVIDERS.values() if provider.api == api]
+    return speakers[0] if speakers else PROVIDERS["openai-chat"]
 
 
 def _merged_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:

@@ -11,39 +11,43 @@ from pi_agent_kernel.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import httpx2
     from openai.types.chat.chat_completion_chunk import Choice
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.openai import OpenAIChatModel
 
-__all__ = ["OPENAI_BASE_URL", "build_model", "settings_for"]
+    from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.request import Model, StreamOptions
 
-OPENAI_BASE_URL = "https://api.openai.com/v1"
+__all__ = ["build_model", "own_settings", "settings_for"]
 
 
-def build_model(
-    name: str, base_url: str, key: str | None, client: httpx2.AsyncClient
-) -> OpenAIChatModel:
+def build_model(reach: Reach) -> OpenAIChatModel:
     """Build pydantic-ai's model for a server; a server of one's own needs no key."""
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    if base_url == OPENAI_BASE_URL:
-        own = OpenAIProvider(base_url=base_url, api_key=key, http_client=client)
-        return _model_class()(name, provider=own)
+    if reach.is_own_server and reach.provider in ("openai", "openai-chat"):
+        own = OpenAIProvider(base_url=reach.base_url, api_key=reach.key, http_client=reach.client)
+        return _model_class()(reach.name, provider=own)
     other = OpenAICompatibleProvider(
-        "openai-chat", base_url=base_url, api_key=key, http_client=client
+        reach.provider, base_url=reach.base_url, api_key=reach.key, http_client=reach.client
     )
-    return _model_class()(name, provider=other)
+    return _model_class()(reach.name, provider=other)
 
 
-def settings_for(session_id: str | None, base_url: str) -> dict[str, Any]:
+def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
     """Return the settings that only OpenAI's own server understands."""
-    if base_url != OPENAI_BASE_URL:
+    del model
+    return own_settings(options, reach)
+
+
+def own_settings(options: StreamOptions, reach: Reach) -> dict[str, Any]:
+    """Return what OpenAI's own server is told and others would reject."""
+    if not (reach.is_own_server and reach.provider in ("openai", "openai-chat")):
         return {}
     settings: dict[str, Any] = {"openai_store": False}
-    if session_id:
-        settings["openai_prompt_cache_key"] = session_id[:64]
+    if options.session_id:
+        settings["openai_prompt_cache_key"] = options.session_id[:64]
     return settings
 
 

@@ -1,0 +1,113 @@
+"""The wire formats, one module each; `FAMILIES` is the table of them, by `Model.api`.
+
+A family says which modules to load, what to install, how to build pydantic-ai's model and which
+settings are its own. Nothing outside this package knows which one a request uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic_ai.models import Model as ProviderModel
+
+    from pi_agent_kernel.request import Model, StreamOptions
+
+__all__ = ["FAMILIES", "Family", "Reach"]
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how a model is reached: what building it needs."""
+
+    #: Id of the model at the provider.
+    name: str
+    #: Provider id, as `Model.provider`.
+    provider: str
+    #: Without a slash at the end; may be empty for a provider that finds its address itself.
+    base_url: str
+    #: The provider's own address, to tell its server from others that speak its format.
+    own_url: str
+    key: str | None
+    env: Mapping[str, str]
+    #: This event loop's HTTP client.
+    client: httpx2.AsyncClient
+    #: Seconds without a byte from the server after which a request fails.
+    idle_timeout: float
+
+    @property
+    def is_own_server(self) -> bool:
+        """Whether the request goes to the provider itself, not to another server."""
+        return self.base_url == self.own_url
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
+
+    #: The module of this package that has `build_model` and `settings_for`.
+    module: str
+    #: Loaded, in a worker thread, before the first request.
+    loads: tuple[str, ...]
+    #: What to install.
+    requirement: str
+    #: Whether every complete reply has a finish reason; some chat-completions gateways send
+    #: usage only (trap 2).
+    always_says_why: bool = True
+
+    def build(self, reach: Reach) -> ProviderModel:
+        """Build pydantic-ai's model."""
+        return cast("Callable[[Reach], ProviderModel]", self._member("build_model"))(reach)
+
+    def settings(self, model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
+        """Return the settings of one request that only this family knows."""
+        return cast("Callable[..., dict[str, Any]]", self._member("settings_for"))(
+            model, options, reach
+        )
+
+    def _member(self, name: str) -> object:
+        return getattr(import_module(f"{__name__}.{self.module}"), name)
+
+
+#: By `Model.api`.
+FAMILIES: Mapping[str, Family] = {
+    "anthropic-messages": Family(
+        module="anthropic_messages",
+        loads=("pydantic_ai.models.anthropic",),
+        requirement="pydantic-ai-slim[anthropic]",
+    ),
+    "openai-responses": Family(
+        module="openai_responses",
+        loads=("pydantic_ai.models.openai",),
+        requirement="pydantic-ai-slim[openai]",
+    ),
+    "openai-completions": Family(
+        module="openai_chat",
+        loads=("pydantic_ai.models.openai",),
+        requirement="pydantic-ai-slim[openai]",
+        always_says_why=False,
+    ),
+    "google-generative-ai": Family(
+        module="google_genai",
+        loads=("pydantic_ai.models.google",),
+        requirement="pydantic-ai-slim[google]",
+    ),
+    "bedrock-converse-stream": Family(
+        module="bedrock_converse",
+        loads=("pydantic_ai.models.bedrock",),
+        requirement="pydantic-ai-slim[bedrock]",
+    ),
+    "mistral-conversations": Family(
+        module="mistral_chat",
+        loads=("pydantic_ai.models.mistral",),
+        requirement="pydantic-ai-slim[mistral]",
+    ),
+    "groq-completions": Family(
+        module="groq_chat",
+        loads=("pydantic_ai.models.groq",),
+        requirement="pydantic-ai-slim[groq]",
+    ),
+}
