@@ -16,6 +16,7 @@ from pi_agent_kernel.errors import AgentBusyError, PiAgentError
 from pi_agent_kernel.messages import text_of
 
 from pi_notebook import frontend
+from pi_notebook.cassettes import cassettes
 from pi_notebook.cells import CellRequest
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.registry import agents
@@ -67,11 +68,30 @@ def _cell_parser() -> _Parser:
         help="offer only these tools in this cell; an empty list offers none",
     )
     option("--quiet", action="store_true", help="show nothing; pi.agent has the answer")
+    option = parser.add_mutually_exclusive_group().add_argument
+    option(
+        "--record",
+        metavar="FILE",
+        type=_file,
+        help="record requests and replies into FILE; cells of one kernel add to it",
+    )
+    option(
+        "--replay",
+        metavar="FILE",
+        type=_file,
+        help="answer from the recording in FILE, without key and network",
+    )
     return parser
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _file(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected the name of a file, such as demo.jsonl")
+    return text
 
 
 _CELL = _cell_parser()
@@ -107,6 +127,8 @@ def parse_cell(line: str, body: str) -> CellRequest:
         system=options.system,
         tools=options.tools,
         quiet=options.quiet,
+        record=options.record,
+        replay=options.replay,
     )
 
 
@@ -201,6 +223,8 @@ def _status(text: str) -> None:
         rows.append(("queued next", first_line(_message_text(queued[0]), 80)))
     if agent.state.error_message:
         rows.append(("last error", agent.state.error_message))
+    if cassettes.active is not None:
+        rows.append(("cassette", repr(cassettes.active)))
     others = [name for name in agents if name != agent.name]
     if others:
         rows.append(("other agents", ", ".join(others)))

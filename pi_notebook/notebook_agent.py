@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
 from pi_agent_kernel.errors import AgentBusyError
@@ -22,7 +23,9 @@ from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, U
 from pi_agent_kernel.models.catalog import choose_model
 
 from pi_notebook import frontend
+from pi_notebook.cassettes import cassettes
 from pi_notebook.errors import AgentAborted, AgentFailed
+from pi_notebook.render.untrusted import bound
 from pi_notebook.runtime import ForegroundRun
 from pi_notebook.snapshot import RunReducer
 
@@ -82,6 +85,8 @@ class NotebookAgent(Agent):
         )
         self.name = name
         self._chosen = chosen
+        self._named = False  # whether somebody chose the model
+        self._asked: ChosenModel | None = None  # while it runs, recorded or replayed
         self._foreground: ForegroundRun | None = None
 
     def __repr__(self) -> str:
@@ -142,6 +147,7 @@ class NotebookAgent(Agent):
             ModelError: There is no such model, or it cannot be used.
         """
         self._use(choose_model(spec))
+        self._named = True
         return self._chosen
 
     @property
@@ -189,12 +195,38 @@ class NotebookAgent(Agent):
     ) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
-        run = self._foreground = ForegroundRun(self.abort)
-        quiet = request is not None and request.quiet
+        with self._through_cassette(request):
+            run = self._foreground = ForegroundRun(self.abort)
+            quiet = request is not None and request.quiet
+            try:
+                yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
+            finally:
+                self._foreground = None
+
+    @contextlib.contextmanager
+    def _through_cassette(self, request: CellRequest | None) -> Iterator[None]:
+        """Record or replay one run, as the cell or the notebook says."""
+        if request is not None and request.record is not None:
+            use = cassettes.recording(request.record)
+        elif request is not None and request.replay is not None:
+            use = cassettes.replaying(request.replay)
+        else:
+            use = cassettes.active
+        if use is None:
+            yield
+            return
+        explicit = self._named or (request is not None and request.model is not None)
+        model_before = self.state.model
+        chosen = msgspec.structs.replace(self._chosen, model=model_before)
+        asked = self._asked = use.use_for(chosen, explicit=explicit)
+        if asked.model is not model_before:
+            self.state.model = asked.model
         try:
-            yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
+            yield
         finally:
-            self._foreground = None
+            self._asked = None
+            if self.state.model is asked.model:
+                self.state.model = model_before
 
     @contextlib.contextmanager
     def _set_for_cell(self, request: CellRequest) -> Iterator[list[AgentMessage]]:
@@ -239,7 +271,7 @@ class NotebookAgent(Agent):
     def _ask_chosen(
         self, model: Model, context: TranscriptContext, options: StreamOptions, /
     ) -> Any:
-        return self._chosen.stream_fn(model, context, options)
+        return (self._asked or self._chosen).stream_fn(model, context, options)
 
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)
@@ -302,7 +334,9 @@ class _ShownRun:
         if self._reducer.status == "aborted":
             raise AgentAborted
         if self._reducer.status == "error":
-            raise AgentFailed(f"agent run failed: {self._reducer.error or 'no reason given'}")
+            error = bound(self._reducer.error or "no reason given")
+            first, _, rest = error.strip().partition("\n")
+            raise AgentFailed(f"agent run failed: {first}", details=rest)
 
 
 def _user_messages(input: PromptInput) -> int:

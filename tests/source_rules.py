@@ -51,6 +51,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "interrupts",
             "snapshot",
             "cells",
+            "cassettes",
             "approvals",
         ),
         ("render", "frontend", "runtime", "tools"),

@@ -118,9 +118,9 @@ def _first_difference(theirs: Sequence[str], ours: Sequence[str], known: int) ->
     role = json.loads(ours[known])["role"]
     place = f"message {known + 1} ({role})"
     if known >= len(theirs):
-        now = _cut("\n".join(_message(ours[known])), _SHOWN)
+        now = _cut(_plain(ours[known]), _SHOWN)
         return f"{place} was not in it: {now!r}"
-    then, now = ("\n".join(_message(texts[known])) for texts in (theirs, ours))
+    then, now = _plain(theirs[known]), _plain(ours[known])
     at = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), None)
     at = min(len(then), len(now)) if at is None else at
     start = max(0, at - _AROUND)
@@ -135,16 +135,25 @@ def _settings(settings: tuple[str, str]) -> list[str]:
 
 
 def _rendered(texts: Sequence[str], known: int) -> list[str]:
-    lines = [f"({known} messages before are the same)"] if known else []
+    lines = [f"(before: {known} equal message{'' if known == 1 else 's'})"] if known else []
     for text in texts:
         lines.extend(_message(text))
     return lines
 
 
+def _plain(text: str) -> str:
+    return "\n".join(_lines(json.loads(text)))
+
+
 def _message(text: str) -> list[str]:
-    """Show a message as lines: its text line by line, everything else as JSON."""
     fields: dict[str, Any] = json.loads(text)
-    role = fields.pop("role")
+    role = fields["role"]
+    return [f"{role}: {line}" for line in _lines(fields)]
+
+
+def _lines(fields: dict[str, Any]) -> list[str]:
+    """Show a message as lines: its text line by line, everything else as JSON."""
+    fields.pop("role")
     content: Any = fields.pop("content", "")
     lines: list[str] = []
     for block in [content] if isinstance(content, str) else content:
@@ -156,8 +165,7 @@ def _message(text: str) -> list[str]:
     sections: dict[str, Any] = fields.pop("sections", {})
     for name, value in sections.items():
         lines.extend(f"[{name}] {line}" for line in str(value).split("\n"))
-    lines += [f"{name}: {value}" for name, value in fields.items()]
-    return [f"{role}: {line}" for line in lines or [""]]
+    return lines + [f"{name}: {value}" for name, value in fields.items()]
 
 
 def _block(block: str | Mapping[str, Any]) -> list[str]:
