@@ -84,15 +84,14 @@ def read_cassette(path: str | PathLike[str]) -> Recorded:
             is not what such a line must be.
     """
     place = Path(path).absolute()
+    if not place.exists():
+        raise ModelError(f"There is no cassette {place}: record it first, or check the path.")
+    if not place.is_file():
+        what = "a folder" if place.is_dir() else "no ordinary file"
+        raise ModelError(f"{place} is {what}: name the file of a recording.")
     try:
         raw = place.read_bytes()
     except OSError as error:
-        if place.is_dir():
-            raise ModelError(f"{place} is a folder, not a cassette: name a file in it.") from None
-        if not place.exists():
-            raise ModelError(
-                f"There is no cassette {place}: record it first, or check the path."
-            ) from None
         raise ModelError(f"The cassette {place} cannot be read: {error.strerror}.") from None
     return _Reader(place, raw).read()
 

@@ -145,6 +145,8 @@ class CassetteRecorder:
             raise ModelError(f"{path} is a folder: name a file in it, such as {path}/demo.jsonl.")
         if not path.parent.is_dir():
             raise ModelError(f"There is no folder {path.parent}: make it, then record into {path}.")
+        if path.exists() and not path.is_file():
+            raise ModelError(f"{path} is no ordinary file: record into another one.")
         if path.exists() and path.stat().st_size and not is_cassette(path):
             raise ModelError(
                 f"{path} is there and is no cassette: choose another name, or delete it first."
