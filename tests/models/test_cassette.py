@@ -138,6 +138,23 @@ async def test_failed_and_repeated_requests_come_back_in_order(server, tmp_path)
     assert (player.played, player.responses) == (4, 4)
 
 
+async def test_replay_does_not_wait_for_the_provider(server, tmp_path):
+    """What a provider asked to wait is nothing in replay, unless it was too long to be waited."""
+    server.play(failure(429, **{"retry-after": "30"}), failure(429, **{"retry-after": "90"}))
+    model = model_at(server.url)
+    recording = record_stream_fn(provider_stream_fn(env={}), tmp_path / "c.jsonl")
+    for _ in range(2):
+        await ask(recording, model=model)
+    player = replay_stream_fn(tmp_path / "c.jsonl")
+
+    waits = [
+        (await ask(player, model=model))[-1].message.diagnostics[0]["details"]["retryAfterMs"]
+        for _ in range(2)
+    ]
+
+    assert waits == [0, 90_000]
+
+
 async def test_an_abort_in_the_middle_is_recorded_and_comes_back(server, tmp_path):
     """What had arrived before an abort is replayed, then the abort."""
     server.play(Reply(recorded("text")[:600], ending="hang"))

@@ -76,6 +76,7 @@ def test_an_unknown_request_shows_what_differs(tmp_path):
 
     first, *diff = message.error_message.splitlines()
     assert message.stop_reason == "error"
+    assert message.diagnostics[0]["details"] == {"kind": "invalid", "shouldRetry": False}
     assert "c.jsonl has no response to this request; the nearest of 2 is request 1" in first
     assert "message 1 (user) was 'count the words of" in first
     assert "and is 'count the letters of" in first

@@ -45,14 +45,13 @@ def describe_difference(
     if not count:
         return f"{recorded.path} holds no request: record it first."
     nearest = _nearest(node, texts[known:])
-    number, theirs = nearest.request, path_to(nearest)
-    exchange = next(e for e in recorded.exchanges if e.number == number)
+    exchange = min((e[0] for e in nearest.requests.values()), key=lambda e: e.number)
+    number, theirs = exchange.number, path_to(nearest)
     settings = (exchange.model, exchange.thinking)
     where = f"{recorded.path.name} has no response to this request"
     nearest_is = f"the nearest of {count} is request {number}"
     same_messages = len(theirs) == known == len(texts)
     if same_messages:
-        settings = min(node.requests, default=settings)
         changed = [
             f"{name} was {then!r} and is {now!r}"
             for name, then, now in zip(("the model", "thinking"), settings, asked, strict=True)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from pi_agent_kernel.errors import ModelError, error_text
-from pi_agent_kernel.events import AssistantMessageEvent
+from pi_agent_kernel.events import AssistantMessageEvent, StreamError
+from pi_agent_kernel.json_value import thaw
 from pi_agent_kernel.models.cassette.conversation import Seen, follow, model_spec
 from pi_agent_kernel.models.cassette.difference import describe_difference
 from pi_agent_kernel.models.cassette.reader import Exchange, read_cassette
 from pi_agent_kernel.models.cassette.redaction import Redactor
+from pi_agent_kernel.models.cassette.response import Played, final_diagnostics
 from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from pi_agent_kernel.models.cassette.response import Played
 
 __all__ = ["CassettePlayer"]
+
+
+#: The longest wait a provider may ask for by default; a longer one ends the run instead.
+_LONGEST_WAIT_MS = 60_000
 
 
 class CassettePlayer:
@@ -99,8 +105,7 @@ class CassettePlayer:
         try:
             response = self._find(model, context, options)
         except (ModelError, TypeError, ValueError) as error:
-            # Its words are the request's own: no retry may take them for a provider's.
-            builder.fields["diagnostics"] = [{"type": "cassette", "details": {"kind": "invalid"}}]
+            builder.fields["diagnostics"] = final_diagnostics()
             yield builder.error(error_text(error))
             return
         for event in response.events():
@@ -108,7 +113,7 @@ class CassettePlayer:
             if signal is not None and signal.aborted:
                 yield builder.error("Request was aborted", aborted=True)
                 return
-            yield event
+            yield _without_wait(event, options)
 
     def _find(self, model: Model, context: TranscriptContext, options: StreamOptions) -> Played:
         with self._lock:
@@ -137,3 +142,22 @@ class CassettePlayer:
         response = chosen.response
         assert response is not None  # noqa: S101 - chosen from those that have one
         return response
+
+
+def _without_wait(event: AssistantMessageEvent, options: StreamOptions) -> AssistantMessageEvent:
+    """Take the wait out of what a provider asked for; whether it is too long stays as it was."""
+    if not isinstance(event, StreamError) or not event.error.diagnostics:
+        return event
+    limit = options.max_retry_delay_ms
+    longest = _LONGEST_WAIT_MS if limit is None else limit or float("inf")
+    entries: list[Any] = [thaw(entry) for entry in event.error.diagnostics]
+    for entry in entries:
+        details = cast("dict[str, Any]", entry).get("details") if isinstance(entry, dict) else None
+        if isinstance(details, dict):
+            known = cast("dict[str, Any]", details)
+            wait = known.get("retryAfterMs")
+            if isinstance(wait, int | float) and wait <= longest:
+                known["retryAfterMs"] = 0
+    return StreamError(
+        reason=event.reason, error=msgspec.structs.replace(event.error, diagnostics=entries)
+    )

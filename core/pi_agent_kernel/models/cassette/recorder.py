@@ -24,7 +24,7 @@ from pi_agent_kernel.models.cassette.conversation import (
     model_spec,
 )
 from pi_agent_kernel.models.cassette.redaction import Redactor
-from pi_agent_kernel.models.cassette.response import Played, ResponseNotes
+from pi_agent_kernel.models.cassette.response import ResponseNotes, final_diagnostics
 from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.streams import EventStream
@@ -108,7 +108,6 @@ class CassetteRecorder:
     def write_response(
         self,
         place: Place,
-        model: Model,
         notes: ResponseNotes,
         kind: str,
         message: AssistantMessage | None,
@@ -126,9 +125,8 @@ class CassetteRecorder:
             response = {"type": "response", "request": place.number}
             self._append([json_line(line) for line in (response, *lines)])
             self.responses += 1
-            reply = Played(model, lines).message()
-            if reply is not None and not is_failed(reply):
-                text = Seen(self._redactor).text(reply)
+            if message is not None and not is_failed(message):
+                text = Seen(self._redactor).text(message)
                 place.end.add(text, place.number, answered=True)
 
     def _begin(self) -> None:
@@ -241,7 +239,12 @@ class _Take:
             self._write("done" if isinstance(event, StreamDone) else "error", message)
         except (ModelError, OSError, TypeError, ValueError) as error:
             text = f"The reply could not be recorded. {error_text(error)}"
-            lost = msgspec.structs.replace(message, stop_reason="error", error_message=text)
+            lost = msgspec.structs.replace(
+                message,
+                stop_reason="error",
+                error_message=text,
+                diagnostics=final_diagnostics(),
+            )
             return StreamError(reason="error", error=lost)
         return event
 
@@ -290,7 +293,7 @@ class _Take:
 
     def _write(self, kind: str, message: AssistantMessage | None) -> None:
         self.written = True
-        self._recorder.write_response(self._place, self._model, self._notes, kind, message)
+        self._recorder.write_response(self._place, self._notes, kind, message)
 
 
 class _Followed(AsyncIterator[AssistantMessageEvent]):
@@ -348,6 +351,7 @@ def _described(model: Model) -> dict[str, Any]:
 
 def _failed(model: Model, text: str) -> StreamError:
     builder = ResponseBuilder(api=model.api, provider=model.provider, model=model.id)
+    builder.fields["diagnostics"] = final_diagnostics()
     return builder.error(text)
 
 

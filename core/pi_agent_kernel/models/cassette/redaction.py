@@ -111,12 +111,19 @@ class Redactor:
         return [text[a:b] for a, b in zip([0, *moved], moved, strict=False)]
 
     def json(self, value: Any) -> Any:
-        """Return the JSON value with all its text redacted, names of fields included."""
+        """Return the JSON value with all its text redacted, names of fields included.
+
+        The base64 text of an image stays: no secret stands in it as text, and it may be long.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            items = cast("Mapping[str, Any]", value).items()
-            return {self.text(name): self.json(item) for name, item in items}
+            fields = cast("Mapping[str, Any]", value)
+            is_image = fields.get("type") == "image"
+            return {
+                self.text(name): item if is_image and name == "data" else self.json(item)
+                for name, item in fields.items()
+            }
         if isinstance(value, list | tuple):
             return [self.json(item) for item in cast("Sequence[Any]", value)]
         return value

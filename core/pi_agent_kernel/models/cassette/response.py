@@ -24,7 +24,7 @@ from pi_agent_kernel.events import (
     ToolCallStart,
 )
 from pi_agent_kernel.json_stream import parse_tool_call_arguments
-from pi_agent_kernel.messages import AssistantMessage, ToolCall
+from pi_agent_kernel.messages import AssistantMessage, ToolCall, now_ms
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.wire import from_json, to_json
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.cassette.redaction import Redactor
     from pi_agent_kernel.request import Model
 
-__all__ = ["BLOCKS", "ENDINGS", "Played", "ResponseNotes"]
+__all__ = ["BLOCKS", "ENDINGS", "Played", "ResponseNotes", "final_diagnostics"]
 
 BLOCKS = ("text", "thinking", "toolCall")
 #: What the last line of a response may be.
@@ -136,8 +136,8 @@ class ResponseNotes:
             part = _Part(index, kind)
             self._parts.append(part)
         if isinstance(event, _STARTS):
-            opened: Any = event.partial.content[index] if kind == "toolCall" else None
-            part.call = opened
+            if kind == "toolCall":
+                part.call = event.partial.content[index]
         elif isinstance(event, _DELTAS):
             part.pieces.append(event.delta)
         else:
@@ -339,3 +339,9 @@ def _is_timed(entry: object) -> bool:
 def _untimed(entries: Sequence[Any]) -> list[Any]:
     """Return diagnostics without the time they were made."""
     return [{**entry, "timestamp": 0} if _is_timed(entry) else entry for entry in entries]
+
+
+def final_diagnostics() -> list[dict[str, Any]]:
+    """Mark an error of the cassette's own: it may quote anything, so no retry shall read it."""
+    details = {"kind": "invalid", "shouldRetry": False}
+    return [{"type": "provider_error", "timestamp": now_ms(), "details": details}]
