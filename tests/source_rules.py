@@ -54,6 +54,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "references",
             "approvals",
             "branches",
+            "budget",
         ),
         ("render", "frontend", "runtime", "tools", "export"),
         ("notebook_agent", "registry"),
