@@ -10,14 +10,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import msgspec
 from pi_agent_kernel.errors import ModelError
 
 from pi_notebook.errors import AgentUnavailable
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.cassette import CassettePlayer, CassetteRecorder
-    from pi_agent_kernel.models.catalog import ChosenModel
+    from pi_agent_kernel.request import Model, StreamFn
 
 __all__ = ["Cassettes", "Recording", "Replaying", "cassettes", "record", "replay"]
 
@@ -55,10 +54,12 @@ class Recording(_InUse):
         kept = f"; the earlier one is {recorder.backup.name}" if recorder.backup else ""
         return f"recording into {_shown(recorder.path)} ({_counted(recorder.responses)}{kept})"
 
-    def use_for(self, chosen: ChosenModel, *, explicit: bool) -> ChosenModel:
-        """Return the chosen model, recorded."""
+    def use_for(
+        self, model: Model, stream_fn: StreamFn, *, explicit: bool
+    ) -> tuple[Model, StreamFn]:
+        """Return the model as it is and how to ask it, recorded."""
         del explicit
-        return msgspec.structs.replace(chosen, stream_fn=self._recorder.wrap(chosen.stream_fn))
+        return model, self._recorder.wrap(stream_fn)
 
 
 class Replaying(_InUse):
@@ -72,26 +73,30 @@ class Replaying(_InUse):
         used = f"{player.played} of {_counted(player.responses)} used"
         return f"replaying {_shown(player.path)} ({used})"
 
-    def use_for(self, chosen: ChosenModel, *, explicit: bool) -> ChosenModel:
-        """Return the recorded model in place of the chosen one.
+    def use_for(
+        self, model: Model, stream_fn: StreamFn, *, explicit: bool
+    ) -> tuple[Model, StreamFn]:
+        """Return the recorded model in place of the chosen one, and how to ask it.
 
         Args:
-            chosen: The model.
+            model: The chosen model.
+            stream_fn: How it would be asked.
             explicit: Whether somebody named it; otherwise the first recorded one does as well.
 
         Raises:
             ModelError: The named model was not recorded, or nothing was.
         """
+        del stream_fn
         player = self._player
-        model = player.model_like(chosen.model)
-        named = (chosen.model.provider, chosen.model.id)
-        if explicit and named != (model.provider, model.id):
+        recorded = player.model_like(model)
+        named = (model.provider, model.id)
+        if explicit and named != (recorded.provider, recorded.id):
             have = ", ".join(f"{known.provider}:{known.id}" for known in player.models)
             raise ModelError(
                 f"{_shown(player.path)} has no recording of the model {':'.join(named)}, only of "
                 f"{have}: choose a recorded one, or record again."
             )
-        return msgspec.structs.replace(chosen, model=model, stream_fn=player)
+        return recorded, player
 
 
 class Cassettes:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
 from pi_agent_kernel.errors import AgentBusyError
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.hooks import AfterToolCallContext
     from pi_agent_kernel.messages import ImageContent
     from pi_agent_kernel.models.catalog import ChosenModel
-    from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
+    from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
     from pi_agent_kernel.tools import AgentTool
 
     from pi_notebook.cells import CellRequest
@@ -86,7 +85,7 @@ class NotebookAgent(Agent):
         self.name = name
         self._chosen = chosen
         self._named = False  # whether somebody chose the model
-        self._asked: ChosenModel | None = None  # while it runs, recorded or replayed
+        self._taped: StreamFn | None = None  # while it runs recorded or replayed
         self._foreground: ForegroundRun | None = None
 
     def __repr__(self) -> str:
@@ -217,15 +216,14 @@ class NotebookAgent(Agent):
             return
         explicit = self._named or (request is not None and request.model is not None)
         model_before = self.state.model
-        chosen = msgspec.structs.replace(self._chosen, model=model_before)
-        asked = self._asked = use.use_for(chosen, explicit=explicit)
-        if asked.model is not model_before:
-            self.state.model = asked.model
+        model, self._taped = use.use_for(model_before, self._chosen.stream_fn, explicit=explicit)
+        if model is not model_before:
+            self.state.model = model
         try:
             yield
         finally:
-            self._asked = None
-            if self.state.model is asked.model:
+            self._taped = None
+            if self.state.model is model:
                 self.state.model = model_before
 
     @contextlib.contextmanager
@@ -271,7 +269,7 @@ class NotebookAgent(Agent):
     def _ask_chosen(
         self, model: Model, context: TranscriptContext, options: StreamOptions, /
     ) -> Any:
-        return (self._asked or self._chosen).stream_fn(model, context, options)
+        return (self._taped or self._chosen.stream_fn)(model, context, options)
 
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)

@@ -134,10 +134,18 @@ def test_a_recorded_notebook_replays_strictly(tmp_path, make):
     assert "looking at Paris" in json.dumps(saved)
     assert "test-1" in json.dumps(saved)
 
-    replace(path, "Paris", "Rome")
-    changed, stopped = nbval(path), execute(path)
 
-    assert changed.returncode != 0
+@pytest.mark.kernel
+@pytest.mark.timeout(200)
+def test_a_changed_prompt_fails_with_a_diff(tmp_path):
+    """A notebook whose prompt is not the recorded one fails, and says how it differs."""
+    path = tmp_path / "lesson.ipynb"
+    record(path, with_options)
+    replace(path, "record", "replay")
+    replace(path, "Paris", "Rome")
+
+    stopped = execute(path)
+
     assert stopped.returncode != 0
     assert "message 2 (user) was 'How is Paris?' and is 'How is Rome?'" in stopped.stderr
     assert "-user: How is Paris?\n+user: How is Rome?" in stopped.stderr
