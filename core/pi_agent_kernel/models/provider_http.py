@@ -120,7 +120,11 @@ def _build(idle_timeout: float) -> httpx2.AsyncClient:
             return response
 
     timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
-    return ObservedClient(timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20))
+    # A proxy that the environment names has no way to this machine's own servers.
+    direct = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
+    return ObservedClient(
+        timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20), mounts=direct
+    )
 
 
 async def _settled(value: Any) -> Any:
