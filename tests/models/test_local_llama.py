@@ -16,6 +16,7 @@ import pytest
 from pi_agent_kernel.abort import AbortController
 from pi_agent_kernel.models.local_llama import local_model, local_stream_fn
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
+from processes import is_running, until
 from provider import GO, LIMIT
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
@@ -101,25 +102,6 @@ def pids(path):
         return [int(line) for line in Path(f"{path}.pids").read_text().split()]
     except FileNotFoundError:
         return []
-
-
-def is_running(pid):
-    """Tell whether a process is there and not a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return False
-        listed = subprocess.run(["ps", "-p", str(pid)], check=False, capture_output=True)
-        return listed.returncode == 0
-    return state != "Z"
-
-
-async def until(condition):
-    """Wait until something holds that nobody announces."""
-    with anyio.fail_after(LIMIT):
-        while not condition():  # noqa: ASYNC110 - other processes set no event of ours
-            await anyio.sleep(0.01)
 
 
 def test_a_model_is_named_after_its_file():
@@ -253,7 +235,7 @@ async def test_a_server_that_died_between_requests_is_replaced(model_file):
     stream_fn = local_stream_fn(path)
     await ask(stream_fn, path)
     os.kill(pids(path)[0], signal.SIGKILL)
-    await until(lambda: not Path(f"/proc/{pids(path)[0]}").exists())  # reaped, so it is forgotten
+    await until(lambda: not is_running(pids(path)[0]))
 
     replies = [await ask(stream_fn, path) for _ in range(2)]
 
