@@ -164,7 +164,7 @@ async def test_a_missing_package_is_an_error_message(model_file):
     reply = await ask(local_stream_fn(path), path)
 
     assert reply.stop_reason == "error"
-    assert "pip install xllamacpp" in reply.error_message
+    assert "pip install 'pi-notebook[local]'" in reply.error_message
     assert reply.diagnostics[0]["details"]["kind"] == "setup"
 
 
@@ -257,6 +257,18 @@ async def test_an_abort_stops_the_loading(model_file):
         reply = await ask(local_stream_fn(path), path, signal=controller.signal)
 
     assert reply.stop_reason == "aborted"
+    await until(lambda: not is_running(pids(path)[0]))
+
+
+async def test_a_cancelled_request_stops_the_loading(model_file):
+    """Cancelling the task that waits for the file leaves no process behind."""
+    path = model_file(load=HELD)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, local_stream_fn(path), path)
+        await until(lambda: pids(path))
+        tasks.cancel_scope.cancel()
+
     await until(lambda: not is_running(pids(path)[0]))
 
 

@@ -192,7 +192,9 @@ def _why_not(path: str, told: Mapping[str, str], log: str, how: str) -> str:
     """Say why there is no server and what to do."""
     detail = told.get("detail", "")
     if told.get("failed") == "missing":
-        return f"A model file needs the package xllamacpp ({detail}). Run: pip install xllamacpp"
+        return (
+            f"Running a GGUF file needs a package ({detail}). Run: pip install 'pi-notebook[local]'"
+        )
     if told.get("failed") == "broken":
         return (
             f"The package xllamacpp cannot be loaded ({detail}). Run: pip install "

@@ -61,7 +61,8 @@ def local_stream_fn(
         chat_template: Jinja text that turns messages and tools into the prompt; by default the
             one in the file. Those of many small models know no tools.
         n_ctx: Tokens of prompt and answer together; memory grows with it.
-        threads: Processor threads; by default one per physical core.
+        threads: Processor threads; by default one per physical core. They wait for each other, so
+            beside other work fewer are faster, and where a container may use less than it sees.
 
     Returns:
         An async generator function. It never raises for a failed request (MD-01): a missing

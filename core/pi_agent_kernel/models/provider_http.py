@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CONNECT_TIMEOUT", "Exchange", "current_exchange", "loop_cache", "shared_client"]
 
 CONNECT_TIMEOUT = 10.0  # seconds
+#: A proxy that the environment names has no way to this machine's own servers.
+_DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
 class Exchange:
@@ -120,10 +122,8 @@ def _build(idle_timeout: float) -> httpx2.AsyncClient:
             return response
 
     timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
-    # A proxy that the environment names has no way to this machine's own servers.
-    direct = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
     return ObservedClient(
-        timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20), mounts=direct
+        timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20), mounts=_DIRECT
     )
 
 
