@@ -48,6 +48,9 @@ __all__ = ["NotebookAgent"]
 #: The section of the system prompt that `%%agent --system` writes.
 SYSTEM_SECTION = "notebook"
 
+#: How a diff in an error text begins.
+_DIFF = "\n--- "
+
 #: What asyncio says when a tool uses an object of another loop.
 _FOREIGN_LOOP = ("attached to a different loop", "bound to a different event loop")
 _FOREIGN_LOOP_HINT = (
@@ -335,8 +338,10 @@ class _ShownRun:
             raise AgentAborted
         if self._reducer.status == "error":
             error = bound(self._reducer.error or "no reason given")
-            first, _, rest = error.strip().partition("\n")
-            raise AgentFailed(f"agent run failed: {first}", details=rest)
+            # A diff, as of a request that was not recorded, is unreadable in one line.
+            line, begins, diff = error.partition(_DIFF)
+            details = f"{begins.lstrip()}{diff}"
+            raise AgentFailed(f"agent run failed: {line}", details=details)
 
 
 class _Controls:
