@@ -20,6 +20,7 @@ from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.models.retry import RetryPolicy
 
 from pi_notebook import frontend
 from pi_notebook.errors import AgentAborted, AgentFailed
@@ -77,6 +78,7 @@ class NotebookAgent(Agent):
             model=chosen.model,
             tools=tools,
             system_prompt=system_prompt,
+            retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
             after_tool_call=self._explain_foreign_loop,
         )
