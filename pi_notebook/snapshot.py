@@ -35,6 +35,7 @@ from pi_agent_kernel.messages import (
     UserMessage,
     text_of,
 )
+from pi_agent_kernel.models.overflow import is_context_overflow
 
 __all__ = [
     "Discarded",
@@ -238,6 +239,7 @@ class RunReducer:
         self._tokens = Tokens()
         self._stop_reason: str | None = None
         self._error: str | None = None
+        self._overflowed = False
         self._prompts = prompts
 
     @property
@@ -249,6 +251,11 @@ class RunReducer:
     def error(self) -> str | None:
         """Why the run failed, if it did."""
         return self._error
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether the last request did not fit the model's context window."""
+        return self._overflowed
 
     def apply(self, event: AgentEvent) -> None:
         """Take the next event of the run."""
@@ -334,6 +341,7 @@ class RunReducer:
                 total=before.total + used.total_tokens,
             )
             self._stop_reason, self._error = message.stop_reason, message.error_message
+            self._overflowed = is_context_overflow(message)
         elif isinstance(message, UserMessage):
             if self._prompts > 0:
                 self._prompts -= 1

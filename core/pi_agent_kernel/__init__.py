@@ -109,9 +109,9 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
     from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
     from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
-    from pi_agent_kernel.models.retry import RetryPolicy as RetryPolicy
     from pi_agent_kernel.models.retry import retry_assistant_call as retry_assistant_call
     from pi_agent_kernel.models.retry import retry_provider_request as retry_provider_request
+    from pi_agent_kernel.models.retry_policy import RetryPolicy as RetryPolicy
     from pi_agent_kernel.models.transient import (
         is_retryable_assistant_error as is_retryable_assistant_error,
     )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.active_run import ActiveRun
     from pi_agent_kernel.invocation import RunSync
-    from pi_agent_kernel.models.retry import RetryPolicy
+    from pi_agent_kernel.models.retry_policy import RetryPolicy
     from pi_agent_kernel.tools import AgentTool
 
 __all__ = ["Agent"]

@@ -31,7 +31,7 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from pi_agent_kernel.models.retry import RetryPolicy
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 from pi_agent_kernel.request import ClientIdentity, Model, Transport
 
 __all__ = ["STANDARD_MESSAGES", "AgentLoopConfig", "default_convert_to_llm"]

@@ -36,7 +36,6 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.hooks import AgentRequestUpdate, PrepareRequestContext
 from pi_agent_kernel.loop_config import default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
-from pi_agent_kernel.models.retry import next_attempt, pause
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -66,10 +65,12 @@ async def request_response(run: Run) -> AssistantMessage | None:
             return None
         retries = _Retries(run, attempt)
         final = await _attempt(run, request, retries)
-        planned = None
-        if config.retry is not None and not run.aborted:
-            limit = config.max_retry_delay_ms
-            planned = next_attempt(config.retry, retries.attempt, final, limit)
+        if config.retry is None or final.stop_reason != "error" or run.aborted:
+            return final
+        from pi_agent_kernel.models.retry import next_attempt, pause  # few runs need it
+
+        limit = config.max_retry_delay_ms
+        planned = next_attempt(config.retry, retries.attempt, final, limit)
         if planned is None:
             return final
         attempt = planned.attempt

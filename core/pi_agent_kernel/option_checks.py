@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import cast, get_args
 
 from pi_agent_kernel.hooks import ToolExecutionMode
-from pi_agent_kernel.models.retry import RetryPolicy
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 from pi_agent_kernel.request import Transport
 
 __all__ = ["check_option"]

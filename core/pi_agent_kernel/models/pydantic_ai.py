@@ -33,7 +33,8 @@ from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.models.replay import replayable
-from pi_agent_kernel.models.retry import DEFAULT_MAX_RETRIES, retry_provider_request
+from pi_agent_kernel.models.retry import retry_provider_request
+from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.transcript import Replay

@@ -18,11 +18,10 @@ from pi_agent_kernel.events import ModelRetry
 from pi_agent_kernel.messages import AssistantMessage
 from pi_agent_kernel.models.provider_errors import Failure
 from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
+from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES, RetryPolicy
 from pi_agent_kernel.models.transient import TRANSIENT_KINDS, transient_kind, wait_wanted_ms
 
 __all__ = [
-    "DEFAULT_MAX_RETRIES",
-    "RetryPolicy",
     "next_attempt",
     "pause",
     "retry_assistant_call",
@@ -31,7 +30,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-DEFAULT_MAX_RETRIES = 2
 DEFAULT_MAX_RETRY_DELAY_MS = 60_000
 
 _LONGEST_BACKOFF = 8.0  # seconds
@@ -39,36 +37,6 @@ _JITTER = 0.25
 #: Classes of errors that no header makes worth another try.
 _FINAL_KINDS = frozenset({"quota", "auth", "context_overflow"})
 _TRANSIENT_STATUSES = frozenset({408, 409, 429})
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Say how often, and how soon, a failed reply is asked for again.
-
-    Args:
-        max_retries: How many attempts may follow the first one; those that a stream function
-            makes by itself count.
-        base_delay_ms: Milliseconds before the second attempt; doubled for each further one.
-        max_delay_ms: Longest such delay.
-
-    Raises:
-        ValueError: One is not a whole number of 0 or more.
-
-    Source: MD-22.
-    """
-
-    max_retries: int = DEFAULT_MAX_RETRIES
-    base_delay_ms: int = 2_000
-    max_delay_ms: int = 60_000
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value: object = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} of a RetryPolicy is a whole number, 0 or more: {value!r}")
-
-    def delay_ms(self, attempt: int) -> int:
-        """Return the delay after a failed attempt, which count from 1."""
-        return min(self.base_delay_ms << min(attempt - 1, 32), self.max_delay_ms)
 
 
 def next_attempt(

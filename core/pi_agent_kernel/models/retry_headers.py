@@ -42,7 +42,7 @@ def wait_wanted(headers: Mapping[str, str], *, now: datetime | None = None) -> f
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     wait = (date - (now or datetime.now(UTC))).total_seconds()
-    return wait if 0 < wait < _LONGEST else None
+    return math.ceil(wait) if 0 < wait < _LONGEST else None
 
 
 def retry_wanted(headers: Mapping[str, str]) -> bool | None:
