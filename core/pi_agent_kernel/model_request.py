@@ -234,7 +234,7 @@ class _Retries:
 
     def __init__(self, run: Run, attempt: int) -> None:
         self._run = run
-        self.attempt = attempt
+        self.attempt: int = attempt
         #: Of the block that the stream is read in; None when it is read no more.
         self.expiry: Expiry | None = None
         #: What a listener raised: the run fails, although the stream function may catch it.
@@ -245,7 +245,7 @@ class _Retries:
         expiry = self.expiry
         if expiry is None:
             return
-        self.attempt: int = retry.attempt
+        self.attempt = retry.attempt
         if not self._run.config.lifecycle_events:
             return
         # An abort cuts off the model's stream, never a listener.

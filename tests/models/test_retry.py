@@ -172,9 +172,10 @@ async def test_the_cap_is_an_option(server):
     assert "allows (0.999 s)" in waited.error_message
 
 
-async def test_an_unreadable_header_falls_back(server):
-    """Retry-After: soon waits the base delay, less a quarter at most (E15)."""
-    server.play(failure(503, **{"retry-after": "soon"}), TEXT)
+@pytest.mark.parametrize("header", ["soon", "Mon, 01 Jan 2001 00:00:00 GMT"])
+async def test_an_unreadable_header_falls_back(server, header):
+    """Retry-After: soon waits the base delay, less a quarter at most; so does the past (E15)."""
+    server.play(failure(503, **{"retry-after": header}), TEXT)
     heard = []
     stream = provider_stream_fn(env={}, retry_delay=0.004)
     asking = Asking(server.url)
@@ -196,6 +197,18 @@ async def test_a_closed_connection_is_tried_again(server):
 
     assert asking.last.text == "Hello, wörld 🌍."
     assert asking.steps == [("model_request_start", 1), ("model_retry", 2)]
+
+
+async def test_the_last_failure_is_the_one_that_is_told(server):
+    """What an earlier attempt got does not colour the words of a later one."""
+    server.play(
+        failure(503, **{"x-should-retry": "true"}, **SOON), Reply(ending="cut", silent=True)
+    )
+
+    message = await ask(server.url, max_retries=1)
+
+    assert "closed the connection without an answer" in message.error_message
+    assert message.diagnostics[0]["details"] == {"kind": "connection"}
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
     status = error.status_code if isinstance(error, kinds.ModelHTTPError) else None
     wait = wait_wanted(_headers(error, exchange))
     if wait is None and isinstance(error, kinds.ModelAPIError):
-        wait = error.retry_after
+        wait = error.retry_after or None  # 0 is also what a date that has passed gives
     detail = _detail(error)
     server, name = place.base_url, place.model
 
