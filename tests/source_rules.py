@@ -69,7 +69,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {
     f"{KERNEL}.models": (
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
-        "response", "streams", "abort", "request",
+        "response", "streams", "abort", "request", "wire",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
 }  # fmt: skip

@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_text as faux_text
     from pi_agent_kernel.models.faux import faux_thinking as faux_thinking
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
+    from pi_agent_kernel.models.proxy import proxy_stream_fn as proxy_stream_fn
+    from pi_agent_kernel.models.proxy import stream_proxy as stream_proxy
     from pi_agent_kernel.request import Model as Model
     from pi_agent_kernel.request import ModelCost as ModelCost
     from pi_agent_kernel.request import StreamFn as StreamFn
@@ -258,11 +260,13 @@ __all__ = [
     "normalize_context",
     "parse_streaming_json",
     "parse_tool_call_arguments",
+    "proxy_stream_fn",
     "resolve_transcript_tools",
     "run_agent_loop",
     "run_agent_loop_continue",
     "run_tool_call",
     "set_default_stream_fn",
+    "stream_proxy",
     "thaw",
     "to_json",
     "to_tool_declaration",
