@@ -43,6 +43,7 @@ PROXY_TOKEN_VARIABLE = "PI_NOTEBOOK_PROXY_TOKEN"
 
 _ABORTED = "Request was aborted"
 _MAX_REFUSAL = 65536  # bytes of a refusal that are read
+_DRAIN_SECONDS = 0.25
 _MAX_DETAIL = 1000  # characters of its text that are shown
 
 
@@ -203,7 +204,8 @@ async def _stream(
         body = encode_proxy_request(model, context, options, more)
         async with AsyncExitStack() as stack:
             response = await until_abort(signal, proxy.open(body, stack))
-            chunks = aiter(response.aiter_bytes())
+            chunks = cast("AsyncGenerator[bytes, None]", response.aiter_bytes())
+            stack.push_async_callback(chunks.aclose)
             refusal = await until_abort(signal, _refusal(proxy, response, chunks))
             if refusal is not None:
                 raise _RefusedError(refusal)
@@ -220,6 +222,7 @@ async def _stream(
                     raise
                 for event in reader.feed(chunk):
                     yield event
+            await until_abort(signal, _drain(chunks))
         for event in reader.finish():
             yield event
         return
@@ -326,6 +329,15 @@ def _explain(error: Exception, proxy: _Proxy) -> Failure:
         case _:
             text = f"The request to the proxy failed: {type(error).__name__}: {error_text(error)}"
             return Failure(text=text, kind="unknown")
+
+
+async def _drain(chunks: AsyncGenerator[bytes, None]) -> None:
+    """Read on to the end of the body, if it comes soon: then the connection can be used again."""
+    import anyio
+
+    with anyio.move_on_after(_DRAIN_SECONDS):
+        async for _ in chunks:
+            pass
 
 
 def _http_error() -> type[Exception]:
