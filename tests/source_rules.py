@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "snapshot",
             "cells",
             "approvals",
+            "server",
         ),
         ("render", "frontend", "runtime", "tools"),
         ("notebook_agent", "registry"),
@@ -72,6 +73,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "response", "streams", "abort", "request", "wire",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
+    f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 
 JUPYTER = frozenset(

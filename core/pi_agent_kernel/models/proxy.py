@@ -204,7 +204,7 @@ async def _stream(
         body = encode_proxy_request(model, context, options, more)
         async with AsyncExitStack() as stack:
             response = await until_abort(signal, proxy.open(body, stack))
-            chunks = cast("AsyncGenerator[bytes, None]", response.aiter_bytes())
+            chunks = response.aiter_bytes()
             stack.push_async_callback(chunks.aclose)
             refusal = await until_abort(signal, _refusal(proxy, response, chunks))
             if refusal is not None:
