@@ -111,17 +111,17 @@ class AllowedModels:
             raise RefusedError(
                 403, f"The model {spec[:_MAX_NAME]!r} is not allowed here; these are: {listing}."
             )
-        try:
-            chosen = choose_model(spec, self._environment)
-        except ModelError as error:
-            raise RefusedError(404, self.without_secrets(str(error))) from None
-        if chosen.missing:
+        if not self._is_ready(asked.provider):
+            variable = PROVIDERS[asked.provider].key_variables[0]
             raise RefusedError(
                 503,
-                f"This server has no key for {spec!r}. Its administrator sets {chosen.missing} in "
-                f"the environment of the server, or c.PiServer.keys[{asked.provider!r}].",
+                f"This server has no key for {spec!r}. Its administrator sets {variable} in the "
+                f"environment of the server, or c.PiServer.keys[{asked.provider!r}].",
             )
-        return chosen
+        try:
+            return choose_model(spec, self._environment)
+        except ModelError as error:
+            raise RefusedError(404, self.without_secrets(str(error))) from None
 
     def listing(self) -> list[dict[str, object]]:
         """Say for each pattern whether its provider has a key."""

@@ -18,7 +18,7 @@ __all__ = ["KernelTokens", "equip_kernels", "user_name"]
 OWNER = "owner"
 _WILDCARDS = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - not bound, replaced
 # What a class overrides that tells users apart.
-_IDENTITY_METHODS = ("get_user", "_get_user", "get_user_token", "get_user_cookie")
+_IDENTITY_METHODS = ("get_user", "get_user_token", "get_user_cookie")
 
 
 class KernelTokens:
@@ -71,9 +71,8 @@ def user_name(handler: Any) -> str:
     """
     provider = type(handler.identity_provider)
     own = all(
-        getattr(provider, name).__module__.startswith("jupyter_server.")
+        str(getattr(getattr(provider, name, None), "__module__", "")).startswith("jupyter_server.")
         for name in _IDENTITY_METHODS
-        if hasattr(provider, name)
     )
     return OWNER if own else str(handler.current_user.username)
 
