@@ -45,6 +45,8 @@ __all__ = ["Proxy", "serve"]
 KEEP_ALIVE_SECONDS = 15.0
 #: How long a client may take to read what was sent before it counts as gone.
 READ_SECONDS = 60.0
+#: A body of up to so many times the limit is read and dropped, so that its client hears why.
+_DRAINED = 4
 _CHARACTERS_PER_TOKEN = 4  # of an estimate, where a response broke off before its usage came
 # What a client may decide; the rest, headers above all, is the server's business.
 _CLIENT_OPTIONS = (
@@ -183,30 +185,50 @@ class StreamRoute(_Route):
     def initialize(self, proxy: Proxy) -> None:
         super().initialize(proxy)
         self._body = bytearray()
+        self._refused: web.HTTPError | RefusedError | None = None
         self._abort = AbortController()
         self._sent_at = 0.0
         self._sending = anyio.Lock()  # of two writes at a time only the second is waited for
 
     async def prepare(self) -> None:
-        await super().prepare()
         limit = self.proxy.max_body_bytes
-        # The connection's own limit ends a body that does not say how long it is.
         connection: Any = self.request.connection
-        connection.set_max_body_size(limit)
+        connection.set_max_body_size(_DRAINED * limit)
+        try:
+            await super().prepare()
+        except web.HTTPError as error:
+            # Told in `post`: a client that is still sending would not hear it.
+            self._refused = error
         length = self.request.headers.get("Content-Length", "")
-        if length.isdigit() and int(length) > limit:
-            text = f"The request has {int(length):,} bytes; this server takes {limit:,}."
-            self.refuse(RefusedError(413, text))
+        if length.isdigit() and int(length) > _DRAINED * limit:
+            self.refuse(self._too_large())
 
     def data_received(self, chunk: bytes) -> None:
-        self._body += chunk
+        if self._refused is None:
+            self._body += chunk
+            if len(self._body) > self.proxy.max_body_bytes:
+                self._refused = self._too_large()
+                self._body.clear()
+
+    def _too_large(self) -> RefusedError:
+        limit = self.proxy.max_body_bytes
+        return RefusedError(413, f"The request is too large: this server takes {limit:,} bytes.")
 
     def on_connection_close(self) -> None:
         self._abort.abort("The client has left")
 
+    async def post(self) -> None:
+        if isinstance(self._refused, RefusedError):
+            self.refuse(self._refused)
+        elif self._refused is not None:
+            raise self._refused
+        else:
+            answered: Any = self._ask()
+            await answered
+
     @web.authenticated
     @authorized
-    async def post(self) -> None:
+    async def _ask(self) -> None:
         try:
             request = decode_proxy_request(bytes(self._body))
         except ValueError as error:

@@ -57,9 +57,14 @@ def test_tokens_of_a_day_are_counted():
 def test_a_failed_request_frees_its_place():
     """A request that raises is no longer counted as streaming, and its tokens count."""
     counted = limits(concurrent_streams=1, tokens_per_day=10)
-    with pytest.raises(KeyError), counted.visit("ada") as visit:
-        visit.tokens = 9
-        raise KeyError
+
+    def fails():
+        with counted.visit("ada") as visit:
+            visit.tokens = 9
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
 
     with counted.visit("ada"), pytest.raises(RefusedError, match="1 responses streaming"):
         use(counted)
