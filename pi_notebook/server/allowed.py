@@ -91,6 +91,12 @@ class AllowedModels:
             reverse=True,
         )
 
+    def allows(self, spec: str) -> bool:
+        """Say whether `provider:name` is on the list."""
+        name = spec.partition(":")[2] or spec
+        well_formed = name.isprintable() and " " not in name and len(name) <= _MAX_NAME
+        return well_formed and any(fnmatchcase(spec, each) for each in self.patterns)
+
     def choose(self, asked: Model) -> ChosenModel:
         """Describe and reach an allowed model by our own means.
 
@@ -104,9 +110,7 @@ class AllowedModels:
 
         is_demo = (asked.provider, asked.id) == ("demo", "demo")
         spec = "demo" if is_demo else f"{asked.provider}:{asked.id}"
-        name = asked.id
-        well_formed = name.isprintable() and " " not in name and 0 < len(name) <= _MAX_NAME
-        if not well_formed or not any(fnmatchcase(spec, each) for each in self.patterns):
+        if not self.allows(spec):
             listing = ", ".join(self.patterns)
             raise RefusedError(
                 403, f"The model {spec[:_MAX_NAME]!r} is not allowed here; these are: {listing}."
@@ -138,8 +142,8 @@ class AllowedModels:
 
     def _is_ready(self, provider: str) -> bool:
         known = PROVIDERS.get(provider)
-        if known is None or known.keyless:
-            return True
+        if known is None or known.keyless or not known.base_url:
+            return True  # without an address of its own, its SDK may find credentials elsewhere
         names = (*known.key_variables, *_FURTHER_SECRETS.get(provider, ()), known.url_variable)
         return any(self._environment.get(name) for name in names)
 

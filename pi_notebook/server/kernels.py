@@ -10,6 +10,7 @@ import secrets
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pi_agent_kernel.models.catalog import MODEL_VARIABLE
 from pi_agent_kernel.models.proxy import PROXY_TOKEN_VARIABLE, PROXY_URL_VARIABLE
 
 __all__ = ["KernelTokens", "equip_kernels", "user_name"]
@@ -78,7 +79,12 @@ def user_name(handler: Any) -> str:
 
 
 def equip_kernels(
-    serverapp: Any, tokens: KernelTokens, secret_variables: frozenset[str], url: str = ""
+    serverapp: Any,
+    tokens: KernelTokens,
+    secret_variables: frozenset[str],
+    *,
+    url: str = "",
+    default_model: str = "",
 ) -> None:
     """Have every kernel that this server starts find the proxy, and none of the secrets.
 
@@ -87,6 +93,7 @@ def equip_kernels(
         tokens: Makes the kernel's token, for the user who starts it.
         secret_variables: Are left out of a kernel's environment.
         url: The proxy's address; by default where the server listens.
+        default_model: What a kernel uses unless its environment says otherwise.
     """
     from jupyter_server import CallContext
 
@@ -100,6 +107,8 @@ def equip_kernels(
         known = handler is not None and getattr(handler, "current_user", None)
         env[PROXY_TOKEN_VARIABLE] = tokens.issue(user_name(handler) if known else OWNER)
         env[PROXY_URL_VARIABLE] = url or _own_address(serverapp)
+        if default_model:
+            env.setdefault(MODEL_VARIABLE, f"proxy:{default_model}")
         return start(*args, **{**options, "env": env})
 
     manager.start_kernel = start_kernel

@@ -61,6 +61,11 @@ class Proxy:
 
     def __init__(self, settings: PiServer) -> None:
         self.models = AllowedModels(settings.models, settings.keys, settings.addresses)
+        if settings.default_model and not self.models.allows(settings.default_model):
+            raise ValueError(
+                f"c.PiServer.default_model: {settings.default_model!r} is not one of "
+                f"c.PiServer.models, {', '.join(self.models.patterns)}."
+            )
         self.limits = Limits(
             requests_per_minute=settings.requests_per_minute,
             tokens_per_day=settings.tokens_per_day,
@@ -78,7 +83,7 @@ def serve(serverapp: Any, settings: PiServer) -> None:
         settings: Its configuration, with at least one model.
 
     Raises:
-        ValueError: As `AllowedModels`.
+        ValueError: As `AllowedModels`, or the default model is not allowed.
     """
     proxy = Proxy(settings)
     base = url_path_join(serverapp.web_app.settings["base_url"], "pi", "api")
@@ -87,7 +92,13 @@ def serve(serverapp: Any, settings: PiServer) -> None:
         (url_path_join(base, "models"), ModelsRoute, {"proxy": proxy}),
     ]
     serverapp.web_app.add_handlers(".*$", routes)
-    equip_kernels(serverapp, proxy.tokens, proxy.models.secret_variables, settings.url)
+    equip_kernels(
+        serverapp,
+        proxy.tokens,
+        proxy.models.secret_variables,
+        url=settings.url,
+        default_model=settings.default_model,
+    )
     serverapp.log.info("pi_notebook.server: models %s", ", ".join(proxy.models.patterns))
 
 
@@ -152,7 +163,8 @@ class _Route(APIHandler):
         if status_code == 403 and not self.current_user:
             text = (
                 "This server does not know you: send its token, or the kernel's "
-                "PI_NOTEBOOK_PROXY_TOKEN, as 'Authorization: Bearer TOKEN'."
+                "PI_NOTEBOOK_PROXY_TOKEN, as 'Authorization: Bearer TOKEN'. A kernel that was "
+                "started before the server has to be restarted."
             )
         self.finish(json.dumps({"error": text}))
 

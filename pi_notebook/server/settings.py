@@ -17,6 +17,11 @@ class PiServer(LoggingConfigurable):
         help="The models that may be used, as provider:name; * and ? in the name stand for any "
         "characters. Without an entry the extension does nothing.",
     )
+    default_model = Unicode(
+        config=True,
+        help="The one that kernels use unless told otherwise: PI_NOTEBOOK_MODEL in their "
+        "environment, where it is not set already.",
+    )
     keys = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),

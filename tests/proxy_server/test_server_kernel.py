@@ -38,7 +38,11 @@ async def ask(text="{FURTHER}"):
 
 @pytest.fixture(scope="module")
 def jupyter(start_server):
-    return start_server(MODELS, "c.PiServer.requests_per_minute = 5")
+    return start_server(
+        MODELS,
+        "c.PiServer.requests_per_minute = 5",
+        'c.PiServer.default_model = "openai-chat:test-1"',
+    )
 
 
 @pytest.fixture
@@ -165,7 +169,11 @@ print((await ask()).stop_reason)
 def test_a_kernel_that_is_restarted_keeps_its_proxy(jupyter, kernel_of):
     """A restart starts the kernel with the same two variables, and without the key."""
     cell = kernel_of("ada")
-    shown = "import os; print(sorted(n for n in os.environ if 'PROXY' in n or 'OPENAI' in n))"
+    shown = (
+        "import os\n"
+        "print(sorted(n for n in os.environ if 'PROXY' in n or 'OPENAI' in n))\n"
+        "print(os.environ['PI_NOTEBOOK_MODEL'])\n"
+    )
     before = cell(shown)
     cell.client.stop_channels()
     with jupyter.client() as client:
@@ -176,6 +184,7 @@ def test_a_kernel_that_is_restarted_keeps_its_proxy(jupyter, kernel_of):
     assert before == cell(shown)
     assert "PI_NOTEBOOK_PROXY_TOKEN" in before
     assert "OPENAI_API_KEY" not in before
+    assert "proxy:openai-chat:test-1" in before
 
 
 def test_jupyters_own_token_and_cookie(start_server, upstream):
@@ -217,10 +226,17 @@ def test_without_models_nothing_is_served(start_server):
     assert "pi_notebook.server: models" not in server.log
 
 
-def test_a_misspelt_setting_is_said_in_the_log(start_server):
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ('c.PiServer.models = ["openai-chta:test-*"]', "there is no provider 'openai-chta'"),
+        (f'{MODELS}; c.PiServer.default_model = "openai-chat:x"', "c.PiServer.default_model"),
+    ],
+)
+def test_a_misspelt_setting_is_said_in_the_log(start_server, setting, told):
     """A bad entry stops the extension, not the server, and the log says which it is."""
-    server = start_server('c.PiServer.models = ["openai-chta:test-*"]')
+    server = start_server(setting)
 
-    server.wait_for_log("there is no provider 'openai-chta'")
+    server.wait_for_log(told)
     with server.client() as client:
         assert client.get("pi/api/models").status_code == 404
