@@ -109,6 +109,8 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
     from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
     from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
+    from pi_agent_kernel.models.proxy import proxy_stream_fn as proxy_stream_fn
+    from pi_agent_kernel.models.proxy import stream_proxy as stream_proxy
     from pi_agent_kernel.models.retry import retry_assistant_call as retry_assistant_call
     from pi_agent_kernel.models.retry import retry_provider_request as retry_provider_request
     from pi_agent_kernel.models.retry_policy import RetryPolicy as RetryPolicy
@@ -272,6 +274,7 @@ __all__ = [
     "normalize_context",
     "parse_streaming_json",
     "parse_tool_call_arguments",
+    "proxy_stream_fn",
     "resolve_transcript_tools",
     "retry_assistant_call",
     "retry_provider_request",
@@ -279,6 +282,7 @@ __all__ = [
     "run_agent_loop_continue",
     "run_tool_call",
     "set_default_stream_fn",
+    "stream_proxy",
     "thaw",
     "to_json",
     "to_tool_declaration",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from playwright.sync_api import TimeoutError as NotYet
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +19,6 @@ from pi_agent_kernel.models.catalog import register_model
 async def endless(model, context, options):
     response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
     yield response.start()
-    steered = [m for m in context.messages if m.role == "user"][-1]
     opened = response.text_start()
     yield opened
     if len([m for m in context.messages if m.role == "user"]) > 1:
@@ -55,9 +55,19 @@ def open_classic(page, jupyter, name):
 
 
 def run(page, number):
-    """Run one cell."""
-    page.locator(".jp-Notebook .jp-CodeCell .jp-InputArea-editor").nth(number).click()
-    page.keyboard.press("Control+Enter")
+    """Run one cell; a page that is still settling may drop the first key."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+    for _ in range(10):
+        cell.locator(".cm-line").first.click()
+        page.keyboard.press("Control+Enter")
+        try:
+            cell.locator(".jp-InputPrompt").get_by_text(re.compile(r"\[[*\d]+\]")).wait_for(
+                timeout=3000
+            )
+        except NotYet:
+            continue
+        return
+    raise AssertionError(f"cell {number} does not run")
 
 
 def output(page, number):
