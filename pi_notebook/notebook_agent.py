@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
-from pi_agent_kernel.errors import AgentBusyError
+from pi_agent_kernel.errors import AgentBusyError, ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 
 from pi_notebook import frontend
 from pi_notebook.cassettes import cassettes
@@ -82,6 +83,7 @@ class NotebookAgent(Agent):
             model=chosen.model,
             tools=tools,
             system_prompt=system_prompt,
+            retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
             after_tool_call=self._explain_foreign_loop,
         )
@@ -106,7 +108,8 @@ class NotebookAgent(Agent):
         Raises:
             AgentBusyError: A run is active.
             AgentAborted: The run was aborted; what had arrived is shown and kept.
-            AgentFailed: The run ended in an error.
+            AgentFailed: The run ended in an error; its cause is a `ContextOverflowError` if the
+                conversation no longer fits the model.
 
         Cancellation: As in `Agent.prompt`.
         """
@@ -337,11 +340,12 @@ class _ShownRun:
         if self._reducer.status == "aborted":
             raise AgentAborted
         if self._reducer.status == "error":
-            error = bound(self._reducer.error or "no reason given")
+            reason = bound(self._reducer.error or "no reason given")
+            cause = ContextOverflowError(reason) if self._reducer.overflowed else None
             # A diff, as of a request that was not recorded, is unreadable in one line.
-            line, begins, diff = error.partition(_DIFF)
+            line, begins, diff = reason.partition(_DIFF)
             details = f"{begins.lstrip()}{diff}"
-            raise AgentFailed(f"agent run failed: {line}", details=details)
+            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
 
 
 class _Controls:

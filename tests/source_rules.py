@@ -54,6 +54,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "cassettes",
             "references",
             "approvals",
+            "server",
             "branches",
             "budget",
         ),
@@ -76,6 +77,7 @@ ONLY: dict[str, tuple[str, ...]] = {
         "response", "streams", "abort", "request", "wire",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
+    f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 
 JUPYTER = frozenset(
