@@ -4,6 +4,7 @@ import json
 import threading
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -128,7 +129,7 @@ async def test_failed_and_repeated_requests_come_back_in_order(server, tmp_path)
     server.play(failure(429), failure(500), "text", "tool")
     model = model_at(server.url)
     recording = record_stream_fn(provider_stream_fn(env={}), tmp_path / "c.jsonl")
-    came = [shape(await ask(recording, model=model)) for _ in range(4)]
+    came = [shape(await ask(recording, model=model, max_retries=0)) for _ in range(4)]
     player = replay_stream_fn(tmp_path / "c.jsonl")
 
     again = [shape(await ask(player, model=model)) for _ in range(5)]
@@ -138,13 +139,33 @@ async def test_failed_and_repeated_requests_come_back_in_order(server, tmp_path)
     assert (player.played, player.responses) == (4, 4)
 
 
+async def test_attempts_of_the_adapter_are_announced_again(server, tmp_path):
+    """What was told of failed attempts is told in replay, without the wait."""
+    server.play(failure(429, **{"retry-after": "0.01"}), failure(503), "text")
+    model = model_at(server.url)
+    stream_fn = provider_stream_fn(env={}, retry_delay=0.01)
+    heard, again = [], []
+
+    async def hear(retry):
+        await anyio.lowlevel.checkpoint()
+        again.append(retry)
+
+    recording = record_stream_fn(stream_fn, tmp_path / "c.jsonl")
+    came = await ask(recording, model=model, on_retry=heard.append)
+    back = await ask(replay_stream_fn(tmp_path / "c.jsonl"), model=model, on_retry=hear)
+
+    assert shape(back) == shape(came)
+    assert [retry.kind for retry in heard] == ["rate_limit", "unavailable"]
+    assert again == [msgspec.structs.replace(retry, delay_ms=0) for retry in heard]
+
+
 async def test_replay_does_not_wait_for_the_provider(server, tmp_path):
     """What a provider asked to wait is nothing in replay, unless it was too long to be waited."""
     server.play(failure(429, **{"retry-after": "30"}), failure(429, **{"retry-after": "90"}))
     model = model_at(server.url)
     recording = record_stream_fn(provider_stream_fn(env={}), tmp_path / "c.jsonl")
     for _ in range(2):
-        await ask(recording, model=model)
+        await ask(recording, model=model, max_retries=0)
     player = replay_stream_fn(tmp_path / "c.jsonl")
 
     waits = [

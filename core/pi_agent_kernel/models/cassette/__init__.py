@@ -27,6 +27,8 @@ A cassette is UTF-8 text, one JSON value a line, in camelCase:
   characters, absent for one piece. `open` says that the block goes on in a later line, or was
   never ended. What an end event carries beside the text stands in the same line (signatures;
   `content` or `call` where it is not what the pieces amount to).
+- A `retry` line before the blocks is an attempt that failed and that the provider's adapter made
+  again; replay announces it and does not wait.
 - A response ends with `done`, with `error` (failed or aborted: `stopReason`), or with `cut` if
   the stream just ended. `started` is false if nothing came before an error.
 - Nothing in it is a time, a duration or an address, so the same conversation gives the same file.

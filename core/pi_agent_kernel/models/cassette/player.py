@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -108,6 +108,10 @@ class CassettePlayer:
             builder.fields["diagnostics"] = final_diagnostics()
             yield builder.error(error_text(error))
             return
+        for retry in response.retries:
+            heard = None if options.on_retry is None else options.on_retry(retry)
+            if isinstance(heard, Awaitable):
+                await cast("Awaitable[object]", heard)
         for event in response.events():
             await (anyio.sleep(self._wait) if self._wait else anyio.lowlevel.checkpoint())
             if signal is not None and signal.aborted:

@@ -17,7 +17,7 @@ from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.models.cassette.conversation import Node, Seen, seen_of
 from pi_agent_kernel.models.cassette.recorder import HEADER
 from pi_agent_kernel.models.cassette.redaction import Redactor
-from pi_agent_kernel.models.cassette.response import BLOCKS, ENDINGS, Played
+from pi_agent_kernel.models.cassette.response import BLOCKS, ENDINGS, RETRY, Played
 from pi_agent_kernel.request import Model
 from pi_agent_kernel.wire import from_json
 
@@ -62,6 +62,13 @@ class _Request(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     request: int
+
+
+class _Retry(msgspec.Struct, rename="camel"):
+    attempt: int
+    max_attempts: int
+    kind: str
+    error_message: str
 
 
 class _Step(msgspec.Struct, rename="camel"):
@@ -167,7 +174,7 @@ class _Reader:
         line = cast("dict[str, Any]", value)
         kind = line.get("type")
         if self._response is not None:
-            if kind not in (*BLOCKS, *ENDINGS):
+            if kind not in (RETRY, *BLOCKS, *ENDINGS):
                 raise ValueError(f"the response to request {self._number} is not over before it")
             self._read_step(self._response, line)
             return
@@ -224,6 +231,10 @@ class _Reader:
                 same.append(exchange)
 
     def _read_step(self, lines: list[dict[str, Any]], line: dict[str, Any]) -> None:
+        if line["type"] == RETRY:
+            msgspec.convert(line, _Retry)
+            lines.append(line)
+            return
         if line["type"] in BLOCKS:
             step = msgspec.convert(line, _Step)
             kind = line["type"]

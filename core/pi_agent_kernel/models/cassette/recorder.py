@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from pi_agent_kernel.errors import ModelError, error_text
-from pi_agent_kernel.events import AssistantMessageEvent, StreamDone, StreamError
+from pi_agent_kernel.events import AssistantMessageEvent, ModelRetry, StreamDone, StreamError
 from pi_agent_kernel.messages import AssistantMessage
 from pi_agent_kernel.models.cassette.conversation import (
     Node,
@@ -92,8 +92,9 @@ class CassetteRecorder:
             except (ModelError, OSError, TypeError, ValueError) as error:
                 return _only(_failed(model, f"The request was not sent. {error_text(error)}"))
             take = _Take(self, place, model)
+            listening = msgspec.structs.replace(options, on_retry=take.hearing(options.on_retry))
             try:
-                opened: Any = stream_fn(model, context, options)
+                opened: Any = stream_fn(model, context, listening)
             except BaseException as error:
                 take.broken(error)
                 raise
@@ -247,6 +248,15 @@ class _Take:
             )
             return StreamError(reason="error", error=lost)
         return event
+
+    def hearing(self, on_retry: Callable[..., object] | None) -> Callable[[ModelRetry], object]:
+        """Return an `on_retry` that takes note of every attempt and tells the given one."""
+
+        def hear(retry: ModelRetry) -> object:
+            self._notes.add_retry(retry)
+            return None if on_retry is None else on_retry(retry)
+
+        return hear
 
     def ended(self) -> None:
         """Note that the stream is over; without a last event that is a response, too."""

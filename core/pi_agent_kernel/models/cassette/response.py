@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.events import (
     AssistantMessageEvent,
+    ModelRetry,
     StreamDone,
     StreamError,
     StreamStart,
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.cassette.redaction import Redactor
     from pi_agent_kernel.request import Model
 
-__all__ = ["BLOCKS", "ENDINGS", "Played", "ResponseNotes", "final_diagnostics"]
+__all__ = ["BLOCKS", "ENDINGS", "RETRY", "Played", "ResponseNotes", "final_diagnostics"]
 
 BLOCKS = ("text", "thinking", "toolCall")
+#: What may come before the blocks: an attempt that failed and was made again.
+RETRY = "retry"
 #: What the last line of a response may be.
 ENDINGS = ("done", "error", "cut")
 
@@ -83,6 +86,7 @@ class ResponseNotes:
         self._model = model
         self._started = False
         self._parts: list[_Part] = []
+        self._retries: list[ModelRetry] = []
         self._last: AssistantMessageEvent | None = None
 
     def add(self, event: AssistantMessageEvent) -> None:
@@ -92,6 +96,10 @@ class ResponseNotes:
         elif not isinstance(event, StreamDone | StreamError):
             self._add_step(event)
         self._last = event
+
+    def add_retry(self, retry: ModelRetry) -> None:
+        """Note that the request is made again; how long that waits is left to chance."""
+        self._retries.append(retry)
 
     def partial(self) -> AssistantMessage:
         """Return the message as far as it came."""
@@ -111,7 +119,8 @@ class ResponseNotes:
             message: The final message; None for a stream that just ended.
             redactor: What takes the secrets out.
         """
-        steps = self._steps(redactor)
+        steps = [*(redactor.json(_retry_line(one)) for one in self._retries)]
+        steps += self._steps(redactor)
         if message is None:
             return [*steps, {"type": kind}]
         wire: dict[str, Any] = redactor.json(to_json(message))
@@ -185,8 +194,10 @@ class Played:
 
     def __init__(self, model: Model, lines: Sequence[Mapping[str, Any]]) -> None:
         self._model = model
-        self._steps = lines[:-1]
+        self._steps = [line for line in lines[:-1] if line["type"] != RETRY]
         self._last = lines[-1]
+        #: The attempts that failed before; nobody waits for the next one.
+        self.retries = [_retry_of(line) for line in lines[:-1] if line["type"] == RETRY]
 
     def content(self) -> list[Any]:
         """Return the blocks of the final message in their wire form."""
@@ -330,6 +341,26 @@ def _pieces(line: Mapping[str, Any]) -> Iterator[str]:
     for length in line.get("chunks", (len(text),)):
         yield text[at : at + length]
         at += length
+
+
+def _retry_line(retry: ModelRetry) -> dict[str, Any]:
+    return {
+        "type": RETRY,
+        "attempt": retry.attempt,
+        "maxAttempts": retry.max_attempts,
+        "kind": retry.kind,
+        "errorMessage": retry.error_message,
+    }
+
+
+def _retry_of(line: Mapping[str, Any]) -> ModelRetry:
+    return ModelRetry(
+        attempt=line["attempt"],
+        max_attempts=line["maxAttempts"],
+        delay_ms=0,
+        error_message=line["errorMessage"],
+        kind=line["kind"],
+    )
 
 
 def _is_timed(entry: object) -> bool:
