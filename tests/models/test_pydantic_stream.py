@@ -106,7 +106,7 @@ def test_signatures_survive_a_round_trip():
     starts.insert(1, PartDeltaEvent(index=0, delta=ThinkingPartDelta(signature_delta="sig")))
 
     message = read(starts, parts=parts)[-1].message
-    (replayed,) = to_history([message], "", model="m", system="p")
+    (replayed,) = to_history([message], model="m", system="p")
 
     assert [block.type for block in message.content] == ["thinking", "thinking", "text", "toolCall"]
     assert [block.redacted for block in message.content[:2]] == [None, True]
@@ -121,7 +121,7 @@ def test_signatures_of_other_writers_are_kept():
             ToolCall(id="c", name="f", arguments={}),
         ]
     )
-    (replayed,) = to_history([message], "", model="m", system="p")
+    (replayed,) = to_history([message], model="m", system="p")
 
     assert replayed.parts[0].signature == "plain"
     assert replayed.parts[0].provider_name == "p"

@@ -32,6 +32,8 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
+        #: Sent with the request beside its own.
+        self.headers: dict[str, str] = {}
         #: Of the last response: HTTP status and content type.
         self.status: int | None = None
         self.content_type = ""
@@ -40,6 +42,7 @@ class Exchange:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
         import httpx2
 
+        request.headers.update(self.headers)
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)

@@ -25,11 +25,13 @@ from pi_agent_kernel.messages import (
     UserMessage,
     text_of,
 )
+from pi_agent_kernel.transcript import get_current_system_prompt, render_system_message_update
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic_ai.messages import (
+        BinaryContent,
         ModelMessage,
         ModelRequestPart,
         ModelResponsePart,
@@ -47,16 +49,16 @@ _MARK = "pydantic_ai"
 
 
 def to_history(
-    messages: Sequence[Message], prompt: str, *, model: str, system: str
+    messages: Sequence[Message], *, model: str, system: str, in_place: bool = False
 ) -> list[ModelMessage]:
     """Map a transcript to pydantic-ai's history.
 
     Args:
-        messages: From `replayable`, so that every call has its result. System messages are
-            skipped: `prompt` says it all (TR-13).
-        prompt: The system prompt in force.
+        messages: From `replayable`, so that every call has its result.
         model: Model id, for messages of the same model.
         system: The name pydantic-ai gives the provider; what it recognises as its own.
+        in_place: Whether later system messages stay where they are; else all of them are folded
+            into one prompt at the start (TR-13).
 
     Raises:
         ModelError: An image is not base64.
@@ -71,27 +73,47 @@ def to_history(
 
     history: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
+    moved: list[UserContent] = []
+    users = 0
 
     def close() -> None:
+        if moved:
+            parts.append(UserPromptPart(content=list(moved)))
+            moved.clear()
         if parts:
             history.append(ModelRequest(parts=list(parts)))
             parts.clear()
 
+    start = 0
+    if in_place:
+        while start < len(messages) and isinstance(messages[start], SystemMessage):
+            start += 1
+    prompt = _clean(get_current_system_prompt(messages[:start] if in_place else messages))
     if prompt:
-        parts.append(SystemPromptPart(content=_clean(prompt)))
-    for message in messages:
+        parts.append(SystemPromptPart(content=prompt))
+    for message in messages[start:]:
+        results_end = parts and isinstance(parts[-1], ToolReturnPart)
+        if results_end and not isinstance(message, ToolResultMessage):
+            close()  # images of tool results go to the end of their request (trap 8)
         match message:
             case SystemMessage():
-                continue
+                update = _clean(render_system_message_update(message)) if in_place else ""
+                if update:
+                    parts.append(SystemPromptPart(content=update))
             case UserMessage():
-                if parts and isinstance(parts[-1], ToolReturnPart):
-                    close()  # images of tool results go to the end of their request (trap 8)
-                parts.append(UserPromptPart(content=_user_content(message)))
+                users += 1
+                parts.append(UserPromptPart(content=_user_content(message, users)))
             case ToolResultMessage():
+                text, images = _result_content(message)
+                if message.is_error:
+                    # Providers refuse images in failed results (E12).
+                    if images:
+                        moved.extend((f"Images of the failed {message.tool_name}:", *images))
+                    images = []
                 parts.append(
                     ToolReturnPart(
                         tool_name=message.tool_name,
-                        content=_result_content(message),
+                        content=[text, *images] if images else text,
                         tool_call_id=message.tool_call_id,
                         outcome="failed" if message.is_error else "success",
                     )
@@ -187,37 +209,45 @@ def _response_part(
             )
 
 
-def _user_content(message: UserMessage) -> str | list[UserContent]:
+def _user_content(message: UserMessage, number: int) -> str | list[UserContent]:
     if isinstance(message.content, str):
         return _clean(message.content)
     if not any(isinstance(block, ImageContent) for block in message.content):
         return _clean(text_of(message.content))
-    return _contents(message.content)
+    return [
+        _clean(block.text)
+        if isinstance(block, TextContent)
+        else _image(block, f"user message {number}")
+        for block in message.content
+    ]
 
 
-def _result_content(message: ToolResultMessage) -> str | list[UserContent]:
-    text = _clean(message.text)  # one text: several would become a JSON array (trap 8)
-    images = [block for block in message.content if isinstance(block, ImageContent)]
-    return [text, *_contents(images)] if images else text
+def _result_content(message: ToolResultMessage) -> tuple[str, list[UserContent]]:
+    """Return the text, as one: several would become a JSON array (trap 8); and the images."""
+    place = f"the result of {message.tool_name!r}, call {message.tool_call_id!r}"
+    images: list[UserContent] = [
+        _image(block, place) for block in message.content if isinstance(block, ImageContent)
+    ]
+    return _clean(message.text), images
 
 
-def _contents(blocks: Sequence[TextContent | ImageContent]) -> list[UserContent]:
+def _image(block: ImageContent, place: str) -> BinaryContent:
     from pydantic_ai.messages import BinaryContent
 
-    contents: list[UserContent] = []
-    for block in blocks:
-        if isinstance(block, TextContent):
-            contents.append(_clean(block.text))
-            continue
-        try:
-            data = base64.b64decode(block.data, validate=True)
-        except ValueError as error:
-            raise ModelError(
-                f"An image in the transcript is not base64 ({error}): ImageContent.data holds the "
-                "encoded bytes, without a data: prefix or line breaks."
-            ) from error
-        contents.append(BinaryContent(data=data, media_type=block.mime_type))
-    return contents
+    try:
+        data = base64.b64decode(block.data, validate=True)
+    except ValueError as error:
+        raise ModelError(_bad_image(place, str(error))) from error
+    if not data:
+        raise ModelError(_bad_image(place, "it is empty"))
+    return BinaryContent(data=data, media_type=block.mime_type)
+
+
+def _bad_image(place: str, problem: str) -> str:
+    return (
+        f"An image in {place} is not base64 ({problem}): ImageContent.data holds the encoded "
+        "bytes, without a data: prefix or line breaks."
+    )
 
 
 def _clean(text: str) -> str:

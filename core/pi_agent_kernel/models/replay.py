@@ -6,6 +6,7 @@ touched.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
 from typing import TYPE_CHECKING
@@ -43,8 +44,16 @@ _MAX_ID = 40  # characters of a tool call id, the smallest limit among providers
 _replace = msgspec.structs.replace
 
 
-def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
+def replayable(
+    messages: Sequence[Message], model: Model, *, id_length: int | None = None
+) -> list[Message]:
     """Return the messages that may go into a request to `model`.
+
+    Args:
+        messages: The transcript.
+        model: Who is asked.
+        id_length: The only length of tool call ids that the provider takes, of letters and
+            digits; any up to 40 characters by default.
 
     - Assistant messages that failed or were aborted are left out, with their tool calls, as are
       empty ones (TR-14, E09, E13).
@@ -95,7 +104,7 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
                 for block in message.content:
                     kept = block if own else _foreign(block)
                     if isinstance(block, ToolCall) and isinstance(kept, ToolCall):
-                        kept = _replace(kept, id=_unique(kept.id, used))
+                        kept = _replace(kept, id=_unique(kept.id, used, id_length))
                         open_calls.append((block.id, kept.id, kept.name))
                     if kept is not None and not _is_empty(kept):
                         blocks.append(kept)
@@ -136,15 +145,23 @@ def _is_empty(block: AssistantBlock) -> bool:
             return False
 
 
-def _unique(call_id: str, used: set[str]) -> str:
+def _unique(call_id: str, used: set[str], length: int | None) -> str:
     """Return the id, or one like it that was not used yet, and note it."""
-    unique, number = call_id or "call", 1
+    wanted = call_id or "call"
+    unique, number = _fitted(wanted, length), 1
     while unique in used:
         number += 1
         suffix = f"_{number}"
-        unique = (call_id or "call")[: _MAX_ID - len(suffix)] + suffix
+        unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, length)
     used.add(unique)
     return unique
+
+
+def _fitted(call_id: str, length: int | None) -> str:
+    """Return an id of exactly that length: itself or from its hash, the same every time."""
+    if length is None or re.fullmatch(f"[A-Za-z0-9]{{{length}}}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
 def _without_images(message: UserMessage) -> UserMessage:

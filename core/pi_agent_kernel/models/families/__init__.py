@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model as ProviderModel
 
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
 __all__ = ["FAMILIES", "Family", "Reach"]
@@ -48,7 +49,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
 
-    #: The module of this package that has `build_model` and `settings_for`.
+    #: The module of this package with `build_model`, `settings_for` and `thinking_settings`.
     module: str
     #: Loaded, in a worker thread, before the first request.
     loads: tuple[str, ...]
@@ -57,6 +58,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every complete reply has a finish reason; some chat-completions gateways send
     #: usage only (trap 2).
     always_says_why: bool = True
+    #: Whether a request must say how long the answer may get.
+    needs_limit: bool = False
+    #: Whether pydantic-ai sends headers; else they are added on the way.
+    takes_headers: bool = True
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -66,6 +71,17 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings of one request that only this family knows."""
         return cast("Callable[..., dict[str, Any]]", self._member("settings_for"))(
             model, options, reach
+        )
+
+    def thinking(self, thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that make a model think so hard; empty if it cannot.
+
+        Args:
+            thinking: How hard.
+            profile: What pydantic-ai knows of the model.
+        """
+        return cast("Callable[..., dict[str, Any]]", self._member("thinking_settings"))(
+            thinking, profile
         )
 
     def _member(self, name: str) -> object:
@@ -78,6 +94,7 @@ FAMILIES: Mapping[str, Family] = {
         module="anthropic_messages",
         loads=("pydantic_ai.models.anthropic",),
         requirement="pydantic-ai-slim[anthropic]",
+        needs_limit=True,
     ),
     "openai-responses": Family(
         module="openai_responses",
@@ -99,11 +116,13 @@ FAMILIES: Mapping[str, Family] = {
         module="bedrock_converse",
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
+        needs_limit=True,
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
+        takes_headers=False,
     ),
     "groq-completions": Family(
         module="groq_chat",

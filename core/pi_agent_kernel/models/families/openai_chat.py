@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pi_agent_kernel.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from openai.types.chat.chat_completion_chunk import Choice
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.openai import OpenAIChatModel
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "own_settings", "settings_for"]
+__all__ = ["build_model", "own_settings", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> OpenAIChatModel:
@@ -39,6 +40,14 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
     """Return the settings that only OpenAI's own server understands."""
     del model
     return own_settings(options, reach)
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think."""
+    del profile
+    if thinking.word:
+        return {"openai_reasoning_effort": thinking.word}
+    return {"thinking": thinking.level != "off" and thinking.level}
 
 
 def own_settings(options: StreamOptions, reach: Reach) -> dict[str, Any]:
