@@ -106,8 +106,17 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_text as faux_text
     from pi_agent_kernel.models.faux import faux_thinking as faux_thinking
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
+    from pi_agent_kernel.models.pricing import calculate_cost as calculate_cost
+    from pi_agent_kernel.models.prompt_size import (
+        clamp_max_tokens_to_context as clamp_max_tokens_to_context,
+    )
+    from pi_agent_kernel.models.thinking import clamp_thinking_level as clamp_thinking_level
+    from pi_agent_kernel.models.thinking import (
+        thinking_budget_for_level as thinking_budget_for_level,
+    )
     from pi_agent_kernel.request import Model as Model
     from pi_agent_kernel.request import ModelCost as ModelCost
+    from pi_agent_kernel.request import ModelCostTier as ModelCostTier
     from pi_agent_kernel.request import StreamFn as StreamFn
     from pi_agent_kernel.request import StreamOptions as StreamOptions
     from pi_agent_kernel.request import TranscriptContext as TranscriptContext
@@ -188,6 +197,7 @@ __all__ = [
     "MessageUpdate",
     "Model",
     "ModelCost",
+    "ModelCostTier",
     "ModelError",
     "ModelRequestStart",
     "ModelResponse",
@@ -240,6 +250,9 @@ __all__ = [
     "UserMessage",
     "agent_loop",
     "agent_loop_continue",
+    "calculate_cost",
+    "clamp_max_tokens_to_context",
+    "clamp_thinking_level",
     "collapse_system_messages",
     "convert_tool_result",
     "create_initial_system_message",
@@ -264,6 +277,7 @@ __all__ = [
     "run_tool_call",
     "set_default_stream_fn",
     "thaw",
+    "thinking_budget_for_level",
     "to_json",
     "to_tool_declaration",
     "tool",

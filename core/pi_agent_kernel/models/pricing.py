@@ -5,17 +5,12 @@ The table belongs to `genai_prices` and is part of that package; nothing is fetc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import Cost, Usage
 from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.request import Model, ModelCost, ModelCostTier
-
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from genai_prices.types import TieredPrices
 
 __all__ = ["calculate_cost", "listed_rates"]
 
@@ -105,24 +100,29 @@ def _found(model: Model, name: str) -> Any:
 def _rates(price: Any) -> ModelCost:
     """Put the table's prices, each with steps of its own, into ours, with steps in common."""
     plain = price.input_mtok or 0
-    columns: dict[str, Decimal | TieredPrices | int] = {
-        "input": plain,
-        "output": price.output_mtok or 0,
-        # Without a price of their own, tokens of the cache are plain input.
-        "cache_read": plain if price.cache_read_mtok is None else price.cache_read_mtok,
-        "cache_write": plain if price.cache_write_mtok is None else price.cache_write_mtok,
-    }
-    steps = {tier.start for column in columns.values() for tier in getattr(column, "tiers", ())}
+    # Without a price of their own, tokens of the cache are plain input.
+    read = plain if price.cache_read_mtok is None else price.cache_read_mtok
+    written = plain if price.cache_write_mtok is None else price.cache_write_mtok
+    columns = (plain, price.output_mtok or 0, read, written)
+    steps = {tier.start for column in columns for tier in getattr(column, "tiers", ())}
+
+    def row(step: int) -> ModelCostTier:
+        rates = [_price_above(column, step) for column in columns]
+        return ModelCostTier(
+            input_tokens_above=step,
+            input=rates[0],
+            output=rates[1],
+            cache_read=rates[2],
+            cache_write=rates[3],
+        )
+
+    base = row(-1)
     return ModelCost(
-        **{name: _price_above(column, -1) for name, column in columns.items()},
-        tiers=[
-            ModelCostTier(
-                input_tokens_above=step,
-                **{name: _price_above(column, step) for name, column in columns.items()},
-            )
-            for step in sorted(steps)
-        ]
-        or None,
+        input=base.input,
+        output=base.output,
+        cache_read=base.cache_read,
+        cache_write=base.cache_write,
+        tiers=[row(step) for step in sorted(steps)] or None,
     )
 
 

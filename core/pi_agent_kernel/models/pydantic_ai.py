@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -33,7 +33,7 @@ from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.models.replay import replayable
-from pi_agent_kernel.models.request_settings import request_settings, takes_system_in_place
+from pi_agent_kernel.models.request_settings import places_of, request_settings
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.transcript import get_current_tools
@@ -162,9 +162,9 @@ class _Request:
                 replayable(messages, self._model, id_length=profile.get("tool_call_id_length")),
                 model=self._model.id,
                 system=provider.system,
-                in_place=takes_system_in_place(reach, provider.system, profile),
+                places=places_of(self.family, reach, provider.system, profile),
             ),
-            model_settings=self._settings(reach, profile),
+            model_settings=self._settings(reach, provider),
             model_request_parameters=ModelRequestParameters(
                 function_tools=to_tool_definitions(get_current_tools(messages))
             ),
@@ -205,22 +205,19 @@ class _Request:
             cache[key] = self.family.build(reach)
         return cache[key]
 
-    def _settings(self, reach: Reach, profile: Mapping[str, Any]) -> ModelSettings:
+    def _settings(self, reach: Reach, provider: ProviderModel) -> ModelSettings:
         settings = request_settings(
             self.family,
             self._model,
             self._options,
             reach,
             messages=self._context.messages,
-            profile=profile,
+            profile=provider.profile,
+            unsupported=provider.unsupported_settings,
         )
-        values: dict[str, Any] = settings.values
-        if not self.family.takes_headers:
-            self._exchange.headers = settings.headers
-        elif settings.headers:
-            values["extra_headers"] = settings.headers
+        self._exchange.headers = settings.headers
         self.builder.fields["provider_thinking_level"] = settings.thinking
-        return values  # pyright: ignore[reportReturnType] - a TypedDict, built by name
+        return settings.values  # pyright: ignore[reportReturnType] - a TypedDict, built by name
 
 
 def _first_of(api: str) -> Provider:

@@ -11,6 +11,8 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.json_value import thaw
 from pi_agent_kernel.messages import (
@@ -42,14 +44,25 @@ if TYPE_CHECKING:
     )
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["signature_of", "to_history", "to_tool_definitions"]
+__all__ = ["Places", "signature_of", "to_history", "to_tool_definitions"]
 
 # First key of our own signatures, to tell them from those of other writers of the format.
 _MARK = "pydantic_ai"
 
 
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what a format has a place for."""
+
+    #: System messages anywhere; else all of them are folded into one prompt at the start (TR-13).
+    system_anywhere: bool = False
+    #: Images in tool results; else they follow in a user message (trap 8).
+    images_in_results: bool = True
+    #: Thinking apart from text; else it stays here.
+    thinking: bool = True
+
+
 def to_history(
-    messages: Sequence[Message], *, model: str, system: str, in_place: bool = False
+    messages: Sequence[Message], *, model: str, system: str, places: Places
 ) -> list[ModelMessage]:
     """Map a transcript to pydantic-ai's history.
 
@@ -57,78 +70,129 @@ def to_history(
         messages: From `replayable`, so that every call has its result.
         model: Model id, for messages of the same model.
         system: The name pydantic-ai gives the provider; what it recognises as its own.
-        in_place: Whether later system messages stay where they are; else all of them are folded
-            into one prompt at the start (TR-13).
+        places: What the format has a place for.
 
     Raises:
         ModelError: An image is not base64.
     """
-    from pydantic_ai.messages import (
-        ModelRequest,
-        ModelResponse,
-        SystemPromptPart,
-        ToolReturnPart,
-        UserPromptPart,
-    )
+    from pydantic_ai.messages import ModelRequest, ModelResponse
 
     history: list[ModelMessage] = []
-    parts: list[ModelRequestPart] = []
-    moved: list[UserContent] = []
-    users = 0
-
-    def close() -> None:
-        if moved:
-            parts.append(UserPromptPart(content=list(moved)))
-            moved.clear()
-        if parts:
-            history.append(ModelRequest(parts=list(parts)))
-            parts.clear()
-
+    turn = _Turn(places)
     start = 0
-    if in_place:
+    if places.system_anywhere:
         while start < len(messages) and isinstance(messages[start], SystemMessage):
             start += 1
-    prompt = _clean(get_current_system_prompt(messages[:start] if in_place else messages))
-    if prompt:
-        parts.append(SystemPromptPart(content=prompt))
+    turn.add_system(get_current_system_prompt(messages[: start or None]))
     for message in messages[start:]:
-        results_end = parts and isinstance(parts[-1], ToolReturnPart)
-        if results_end and not isinstance(message, ToolResultMessage):
-            close()  # images of tool results go to the end of their request (trap 8)
         match message:
             case SystemMessage():
-                update = _clean(render_system_message_update(message)) if in_place else ""
-                if update:
-                    parts.append(SystemPromptPart(content=update))
+                if places.system_anywhere:
+                    turn.add_system(render_system_message_update(message))
             case UserMessage():
-                users += 1
-                parts.append(UserPromptPart(content=_user_content(message, users)))
+                turn.add_user(message)
             case ToolResultMessage():
-                text, images = _result_content(message)
-                if message.is_error:
-                    # Providers refuse images in failed results (E12).
-                    if images:
-                        moved.extend((f"Images of the failed {message.tool_name}:", *images))
-                    images = []
-                parts.append(
-                    ToolReturnPart(
-                        tool_name=message.tool_name,
-                        content=[text, *images] if images else text,
-                        tool_call_id=message.tool_call_id,
-                        outcome="failed" if message.is_error else "success",
-                    )
-                )
+                turn.add_result(message)
             case _:
-                close()
-                history.append(
-                    ModelResponse(
-                        parts=[_response_part(block, system) for block in message.content],
-                        model_name=model,
-                        provider_name=system,
+                if parts := turn.take():
+                    history.append(ModelRequest(parts=parts))
+                blocks = [
+                    _response_part(block, system)
+                    for block in message.content
+                    if places.thinking or not isinstance(block, ThinkingContent)
+                ]
+                if blocks:
+                    history.append(
+                        ModelResponse(parts=blocks, model_name=model, provider_name=system)
                     )
-                )
-    close()
+    if parts := turn.take():
+        history.append(ModelRequest(parts=parts))
     return history
+
+
+class _Turn:
+    """What the other side says between two replies of the model."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._parts: list[ModelRequestPart] = []
+        #: Images that follow the results of the turn.
+        self._moved: list[UserContent] = []
+        self._users = 0
+
+    def take(self) -> list[ModelRequestPart]:
+        """Return the turn and begin the next."""
+        self._end_results()
+        parts, self._parts = self._parts, []
+        return parts
+
+    def add_system(self, text: str) -> None:
+        from pydantic_ai.messages import SystemPromptPart
+
+        self._end_results()
+        if text:
+            self._parts.append(SystemPromptPart(content=_clean(text)))
+
+    def add_user(self, message: UserMessage) -> None:
+        self._end_results()
+        self._users += 1
+        if isinstance(message.content, str) or not any(
+            isinstance(block, ImageContent) for block in message.content
+        ):
+            self._say(_clean(text_of(message.content)))
+            return
+        place = f"user message {self._users}"
+        self._say(
+            [
+                _clean(block.text) if isinstance(block, TextContent) else _image(block, place)
+                for block in message.content
+                if isinstance(block, ImageContent) or block.text.strip()
+            ]
+        )
+
+    def add_result(self, message: ToolResultMessage) -> None:
+        from pydantic_ai.messages import ToolReturnPart
+
+        name, call_id = message.tool_name, message.tool_call_id
+        place = f"the result of {name!r}, call {call_id!r}"
+        images: list[UserContent] = [
+            _image(block, place) for block in message.content if isinstance(block, ImageContent)
+        ]
+        # No provider takes images in the result of a call that failed (E12).
+        if images and (message.is_error or not self._places.images_in_results):
+            self._moved.extend((f"Images of the result of {name} ({call_id}):", *images))
+            images = []
+        text = _clean(message.text)  # one text: several would become a JSON array (trap 8)
+        self._parts.append(
+            ToolReturnPart(
+                tool_name=name,
+                content=[text, *images] if images else text,
+                tool_call_id=call_id,
+                outcome="failed" if message.is_error else "success",
+            )
+        )
+
+    def _end_results(self) -> None:
+        moved, self._moved = self._moved, []
+        if moved:
+            self._say(moved)
+
+    def _say(self, content: str | list[UserContent]) -> None:
+        """Add user content, to the message before if there is one: some servers want turns."""
+        from pydantic_ai.messages import UserPromptPart
+
+        before = self._parts[-1] if self._parts else None
+        if isinstance(before, UserPromptPart):
+            self._parts.pop()
+            if isinstance(before.content, str) and isinstance(content, str):
+                content = f"{before.content}\n\n{content}"
+            else:
+                content = [*_listed(before.content), *_listed(content)]
+        self._parts.append(UserPromptPart(content=content))
+
+
+def _listed(content: str | Sequence[UserContent]) -> list[UserContent]:
+    return [content] if isinstance(content, str) else list(content)
 
 
 def to_tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
@@ -207,28 +271,6 @@ def _response_part(
                 provider_name=kept.get("provider"),
                 provider_details=kept.get("details"),
             )
-
-
-def _user_content(message: UserMessage, number: int) -> str | list[UserContent]:
-    if isinstance(message.content, str):
-        return _clean(message.content)
-    if not any(isinstance(block, ImageContent) for block in message.content):
-        return _clean(text_of(message.content))
-    return [
-        _clean(block.text)
-        if isinstance(block, TextContent)
-        else _image(block, f"user message {number}")
-        for block in message.content
-    ]
-
-
-def _result_content(message: ToolResultMessage) -> tuple[str, list[UserContent]]:
-    """Return the text, as one: several would become a JSON array (trap 8); and the images."""
-    place = f"the result of {message.tool_name!r}, call {message.tool_call_id!r}"
-    images: list[UserContent] = [
-        _image(block, place) for block in message.content if isinstance(block, ImageContent)
-    ]
-    return _clean(message.text), images
 
 
 def _image(block: ImageContent, place: str) -> BinaryContent:

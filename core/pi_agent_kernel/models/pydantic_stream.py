@@ -191,8 +191,10 @@ def _usage(usage: RequestUsage, model: Model, reply: ModelResponse) -> Usage:
     # Their input counts what the cache served and stored; ours does not (MD-19).
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
     plain = max(0, usage.input_tokens - read - write)
-    reported = (reply.provider_details or {}).get("cost")
-    known = isinstance(reported, (int, float)) and not isinstance(reported, bool)
+    reported: object = (reply.provider_details or {}).get("cost")
+    told = Cost()
+    if isinstance(reported, (int, float)) and not isinstance(reported, bool):
+        told = Cost(total=float(reported), total_from_provider=True)
     counted = Usage(
         input=plain,
         output=usage.output_tokens,
@@ -201,7 +203,7 @@ def _usage(usage: RequestUsage, model: Model, reply: ModelResponse) -> Usage:
         cache_write_1h=usage.cache_write_1h_tokens or None,
         reasoning=usage.output_reasoning_tokens or None,
         total_tokens=plain + read + write + usage.output_tokens,
-        cost=Cost(total=float(reported), total_from_provider=True) if known else Cost(),
+        cost=told,
     )
     cost = calculate_cost(model, counted, response_model=reply.model_name)
     return msgspec.structs.replace(counted, cost=cost)

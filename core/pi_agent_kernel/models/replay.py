@@ -137,7 +137,7 @@ def _foreign(block: AssistantBlock) -> AssistantBlock | None:
 def _is_empty(block: AssistantBlock) -> bool:
     match block:
         case TextContent():
-            return not block.text
+            return not block.text or not (block.text.strip() or block.text_signature)
         case ThinkingContent():
             # Signed and redacted thinking counts even without text: providers ask for it back.
             return not (block.redacted or block.thinking_signature or block.thinking.strip())

@@ -6,7 +6,7 @@ Here is what every provider has in its own words; `families` adds what only one 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +15,7 @@ from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.messages import Message
 from pi_agent_kernel.models.families import Family, Reach
 from pi_agent_kernel.models.prompt_size import clamp_max_tokens_to_context
+from pi_agent_kernel.models.pydantic_history import Places
 from pi_agent_kernel.models.thinking import (
     ANSWER_TOKENS,
     THINKING_LEVELS,
@@ -30,7 +31,7 @@ from pi_agent_kernel.request import (
     merge_client_identity,
 )
 
-__all__ = ["RequestSettings", "merge_headers", "request_settings", "takes_system_in_place"]
+__all__ = ["RequestSettings", "merge_headers", "places_of", "request_settings"]
 
 #: Headers by which a provider finds the server that has a session in its cache.
 _SESSION_HEADERS = {
@@ -38,8 +39,8 @@ _SESSION_HEADERS = {
     "openrouter": "x-session-id",
     "xai": "x-grok-conv-id",
 }
-#: Names pydantic-ai gives the providers whose own servers take system messages anywhere.
-_IN_PLACE = frozenset({"anthropic", "groq", "mistral", "openai"})
+#: pydantic-ai's names of the providers whose own servers take system messages anywhere.
+_SYSTEM_ANYWHERE = frozenset({"anthropic", "groq", "openai"})
 
 
 class RequestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class RequestSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     #: For pydantic-ai, by its names.
     values: dict[str, Any]
+    #: Headers that pydantic-ai does not send for this format: to be added on the way.
     headers: dict[str, str]
     #: The thinking level as the provider is told it; None if it is told nothing.
     thinking: str | None
@@ -60,6 +62,7 @@ def request_settings(
     *,
     messages: Sequence[Message],
     profile: Mapping[str, Any],
+    unsupported: Collection[str] = (),
 ) -> RequestSettings:
     """Put the settings of one request together.
 
@@ -70,6 +73,7 @@ def request_settings(
         reach: Where the request goes.
         messages: The prompt, to fit the output limit to the window.
         profile: What pydantic-ai knows of the model.
+        unsupported: Settings it has no place for in this format, and would warn about.
 
     Raises:
         ModelError: `options.reasoning` is no thinking level.
@@ -94,21 +98,38 @@ def request_settings(
         values.update(told)
     if not _takes_temperature(profile, thinking if told else None):
         values["temperature"] = None
+    headers = merge_headers(_headers_of_ours(options, reach), model.headers, options.headers)
+    values["extra_headers"] = headers or None
     return RequestSettings(
-        values={name: value for name, value in values.items() if value is not None},
-        headers=merge_headers(_headers_of_ours(options, reach), model.headers, options.headers),
+        values={
+            name: value
+            for name, value in values.items()
+            if value is not None and name not in unsupported
+        },
+        headers=headers if "extra_headers" in unsupported else {},
         thinking=thinking.sent_as if thinking is not None and told else None,
     )
 
 
-def takes_system_in_place(reach: Reach, system: str, profile: Mapping[str, Any]) -> bool:
-    """Say whether a model takes system messages anywhere in a conversation (TR-13).
+def places_of(family: Family, reach: Reach, system: str, profile: Mapping[str, Any]) -> Places:
+    """Return what a model's format has a place for.
 
-    Only a provider's own server is trusted with it: the chat templates of others often refuse
-    one that is not the first.
+    Args:
+        family: The format.
+        reach: Where the request goes.
+        system: The name pydantic-ai gives the provider.
+        profile: What pydantic-ai knows of the model.
     """
-    supported = bool(profile.get("supports_inline_system_prompts"))
-    return supported and reach.is_own_server and system in _IN_PLACE
+    # Chat templates of other servers often refuse a system message that is not the first.
+    trusted = reach.is_own_server and system in _SYSTEM_ANYWHERE
+    return Places(
+        system_anywhere=family.system_anywhere
+        and trusted
+        and bool(profile.get("supports_inline_system_prompts")),
+        images_in_results=family.images_in_results
+        and bool(profile.get("google_supported_mime_types_in_tool_returns", True)),
+        thinking=family.thinking_goes_back,
+    )
 
 
 def merge_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:

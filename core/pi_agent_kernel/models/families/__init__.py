@@ -60,8 +60,12 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     always_says_why: bool = True
     #: Whether a request must say how long the answer may get.
     needs_limit: bool = False
-    #: Whether pydantic-ai sends headers; else they are added on the way.
-    takes_headers: bool = True
+    #: Whether system messages may stand anywhere, at providers' own servers.
+    system_anywhere: bool = False
+    #: Whether a tool result has a place for images.
+    images_in_results: bool = True
+    #: Whether a reply sent back has a place for its thinking.
+    thinking_goes_back: bool = True
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -95,9 +99,11 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.anthropic",),
         requirement="pydantic-ai-slim[anthropic]",
         needs_limit=True,
+        system_anywhere=True,
     ),
     "openai-responses": Family(
         module="openai_responses",
+        system_anywhere=True,
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
     ),
@@ -106,6 +112,8 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
+        system_anywhere=True,
+        images_in_results=False,
     ),
     "google-generative-ai": Family(
         module="google_genai",
@@ -122,11 +130,14 @@ FAMILIES: Mapping[str, Family] = {
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
-        takes_headers=False,
+        images_in_results=False,
     ),
     "groq-completions": Family(
         module="groq_chat",
         loads=("pydantic_ai.models.groq",),
         requirement="pydantic-ai-slim[groq]",
+        system_anywhere=True,
+        images_in_results=False,
+        thinking_goes_back=False,  # it would become text of the answer
     ),
 }
