@@ -231,12 +231,12 @@ def test_images_of_a_failed_call_follow_the_results():
     png = ImageContent(data="AAAA", mime_type="image/png")
     messages = [
         ToolResultMessage(
-            tool_call_id=id,
+            tool_call_id=call_id,
             tool_name="f",
-            content=[TextContent(text=id), png],
-            is_error=id == "c1",
+            content=[TextContent(text=call_id), png],
+            is_error=call_id == "c1",
         )
-        for id in ("c1", "c2")
+        for call_id in ("c1", "c2")
     ]
     _, second, (kind, content) = parts_of([*messages, UserMessage(content="u")])[0]
 
@@ -251,16 +251,44 @@ def test_images_of_a_failed_call_follow_the_results():
 
 def test_thinking_stays_here_where_it_has_no_place():
     """It never becomes text of the answer; a reply of nothing else goes whole (E10)."""
-    thought = ThinkingContent(thinking="hm", thinking_signature="s")
+    signed = ThinkingContent(thinking="hm", thinking_signature="s")
+    unsigned = ThinkingContent(thinking="hm")
     messages = [
         UserMessage(content="u"),
-        AssistantMessage(content=[thought, TextContent(text="r")]),
+        AssistantMessage(content=[signed, unsigned, TextContent(text="r")]),
         UserMessage(content="v"),
-        AssistantMessage(content=[thought]),
+        AssistantMessage(content=[unsigned]),
     ]
 
-    assert [len(parts) for parts in parts_of(messages, thinking=False)] == [1, 1, 1]
-    assert parts_of(messages)[1] == ["thinking", "text"]
+    assert [len(parts) for parts in parts_of(messages, thinking="none")] == [1, 1, 1]
+    assert [len(parts) for parts in parts_of(messages, thinking="signed")] == [1, 2, 1]
+    assert [len(parts) for parts in parts_of(messages, thinking="all")] == [1, 3, 1, 1]
+
+
+async def test_lone_surrogates_never_stop_a_request(server):
+    """What no request body can carry is replaced wherever it stands."""
+    server.play("text")
+    bad = "x\ud800"
+    schema = {"type": "object", "properties": {bad: {"description": bad, "enum": [bad, 1]}}}
+    messages = [
+        SystemMessage(
+            content=bad, tools_added=[Tool(name="f", description=bad, parameters=schema)]
+        ),
+        UserMessage(content=[TextContent(text=bad)]),
+        AssistantMessage(
+            content=[
+                TextContent(text=bad),
+                ToolCall(id="c1", name="f", arguments={bad: [bad, None, 1.5]}),
+            ]
+        ),
+        ToolResultMessage(tool_call_id="c1", tool_name="f", content=[TextContent(text=bad)]),
+    ]
+
+    reply = await ask(server.url, messages)
+    sent = json.dumps(server.requests[0].payload, ensure_ascii=False)
+
+    assert reply.stop_reason == "stop"
+    assert sent.count("x�") == 10
 
 
 async def test_thinking_goes_back_to_the_model_it_came_from(server):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -57,8 +57,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     system_anywhere: bool = False
     #: Images in tool results; else they follow in a user message (trap 8).
     images_in_results: bool = True
-    #: Thinking apart from text; else it stays here.
-    thinking: bool = True
+    #: Thinking apart from text: all, what is signed, or none; the rest stays here.
+    thinking: Literal["all", "signed", "none"] = "all"
 
 
 def to_history(
@@ -99,7 +99,9 @@ def to_history(
                 blocks = [
                     _response_part(block, system)
                     for block in message.content
-                    if places.thinking or not isinstance(block, ThinkingContent)
+                    if not isinstance(block, ThinkingContent)
+                    or places.thinking == "all"
+                    or (places.thinking == "signed" and block.thinking_signature)
                 ]
                 if blocks:
                     history.append(
@@ -203,7 +205,7 @@ def to_tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
         ToolDefinition(
             name=tool.name,
             description=_clean(tool.description),
-            parameters_json_schema=thaw(tool.parameters)
+            parameters_json_schema=_clean_json(thaw(tool.parameters))
             or {"type": "object", "properties": dict[str, Any]()},
             strict=False,
         )
@@ -265,7 +267,7 @@ def _response_part(
             kept = _opened(block.thought_signature)
             return ToolCallPart(
                 tool_name=block.name,
-                args=thaw(block.arguments),
+                args=_clean_json(thaw(block.arguments)),
                 tool_call_id=block.id,
                 id=kept.get("id"),
                 provider_name=kept.get("provider"),
@@ -290,6 +292,20 @@ def _bad_image(place: str, problem: str) -> str:
         f"An image in {place} is not base64 ({problem}): ImageContent.data holds the encoded "
         "bytes, without a data: prefix or line breaks."
     )
+
+
+def _clean_json(value: Any) -> Any:
+    """Replace lone surrogates in JSON, keys included."""
+    match value:
+        case str():
+            return _clean(value)
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {_clean(key): _clean_json(item) for key, item in items}
+        case list():
+            return [_clean_json(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _clean(text: str) -> str:

@@ -25,6 +25,7 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from pi_agent_kernel.transcript import get_declared_tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ USER_IMAGE_OMITTED = "(image omitted: model does not support images)"
 TOOL_IMAGE_OMITTED = "(tool image omitted: model does not support images)"
 
 _MAX_ID = 40  # characters of a tool call id, the smallest limit among providers
+_MAX_NAME = 64  # characters of a tool's name, likewise
 
 _replace = msgspec.structs.replace
 
@@ -63,6 +65,8 @@ def replayable(
     - Ids of tool calls are unique in the request; those of another model are cut to
       `[A-Za-z0-9_-]` and 40 characters (TR-15, E08).
     - Thinking and signatures of another model are dropped (TR-15, E10).
+    - Names of tools that nobody declared, made up by a model, are cut to `[A-Za-z0-9_-]` and 64
+      characters, as every provider demands.
     - A blank tool result gets a placeholder, and images one if the model takes none (TR-15, E11).
     """
     sent: list[Message] = []
@@ -84,6 +88,7 @@ def replayable(
         held.clear()
 
     takes_images = "image" in model.input
+    declared = {tool.name for tool in get_declared_tools(messages)}
     for message in messages:
         match message:
             case SystemMessage():
@@ -104,7 +109,8 @@ def replayable(
                 for block in message.content:
                     kept = block if own else _foreign(block)
                     if isinstance(block, ToolCall) and isinstance(kept, ToolCall):
-                        kept = _replace(kept, id=_unique(kept.id, used, id_length))
+                        name = kept.name if kept.name in declared else _tool_name(kept.name)
+                        kept = _replace(kept, id=_unique(kept.id, used, id_length), name=name)
                         open_calls.append((block.id, kept.id, kept.name))
                     if kept is not None and not _is_empty(kept):
                         blocks.append(kept)
@@ -115,7 +121,8 @@ def replayable(
                 if call is None:
                     continue
                 open_calls.remove(call)
-                sent.append(_result_for(message, call[1], takes_images=takes_images))
+                answered = _replace(message, tool_call_id=call[1], tool_name=call[2])
+                sent.append(_filled(answered, takes_images=takes_images))
                 if not open_calls:
                     close()
     close()
@@ -132,6 +139,10 @@ def _foreign(block: AssistantBlock) -> AssistantBlock | None:
         case _:
             call_id = re.sub(r"[^A-Za-z0-9_-]", "_", block.id)[:_MAX_ID]
             return _replace(block, id=call_id, thought_signature=None)
+
+
+def _tool_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_NAME] or "unnamed"
 
 
 def _is_empty(block: AssistantBlock) -> bool:
@@ -170,16 +181,15 @@ def _without_images(message: UserMessage) -> UserMessage:
     return _replace(message, content=_placeholders(message.content, USER_IMAGE_OMITTED))
 
 
-def _result_for(
-    message: ToolResultMessage, call_id: str, *, takes_images: bool
-) -> ToolResultMessage:
+def _filled(message: ToolResultMessage, *, takes_images: bool) -> ToolResultMessage:
+    """Return a result with text in it, and images only if the model takes them."""
     content: Sequence[TextContent | ImageContent] = message.content
     if not takes_images:
         content = _placeholders(content, TOOL_IMAGE_OMITTED)
     if not any(isinstance(block, TextContent) and block.text.strip() for block in content):
         images = [block for block in content if isinstance(block, ImageContent)]
         content = (TextContent(text=SEE_IMAGE if images else NO_OUTPUT), *images)
-    return _replace(message, tool_call_id=call_id, content=tuple(content))
+    return _replace(message, content=tuple(content))
 
 
 def _placeholders(

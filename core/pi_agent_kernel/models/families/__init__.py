@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -64,8 +64,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     system_anywhere: bool = False
     #: Whether a tool result has a place for images.
     images_in_results: bool = True
-    #: Whether a reply sent back has a place for its thinking.
-    thinking_goes_back: bool = True
+    #: Which thinking a reply that is sent back has a place for; other would become its text.
+    thinking_goes_back: Literal["all", "signed", "none"] = "signed"
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -114,11 +114,13 @@ FAMILIES: Mapping[str, Family] = {
         always_says_why=False,
         system_anywhere=True,
         images_in_results=False,
+        thinking_goes_back="all",  # in its field, or in the tags it came in
     ),
     "google-generative-ai": Family(
         module="google_genai",
         loads=("pydantic_ai.models.google",),
         requirement="pydantic-ai-slim[google]",
+        thinking_goes_back="all",
     ),
     "bedrock-converse-stream": Family(
         module="bedrock_converse",
@@ -131,6 +133,7 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
         images_in_results=False,
+        thinking_goes_back="all",
     ),
     "groq-completions": Family(
         module="groq_chat",
@@ -138,6 +141,6 @@ FAMILIES: Mapping[str, Family] = {
         requirement="pydantic-ai-slim[groq]",
         system_anywhere=True,
         images_in_results=False,
-        thinking_goes_back=False,  # it would become text of the answer
+        thinking_goes_back="none",
     ),
 }

@@ -38,11 +38,7 @@ def build_model(reach: Reach) -> BedrockConverseModel:
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
     """Return the settings that only this format has: what to cache, where the model can."""
     del model, options, reach
-    return {
-        "bedrock_cache_tool_definitions": True,
-        "bedrock_cache_instructions": True,
-        "bedrock_cache_messages": True,
-    }
+    return {"cache": True}
 
 
 def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
