@@ -147,3 +147,14 @@ async def test_the_body_is_what_the_provider_documents(name, server, monkeypatch
     body = await body_of(TARGETS[name], server, monkeypatch)
 
     assert body == json.loads((BODIES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_body_holds_what_must_stay_here(name):
+    """Another model's thoughts and signatures, and replies that were aborted, are in no file."""
+    body = (BODIES / f"{name}.json").read_text(encoding="utf-8")
+
+    for secret in ("oreign", "It is", "call_4", "never asked", "\ud800"):
+        assert secret not in body
+    # The last reply was empty, the one before aborted: what the user said follows directly.
+    assert body.index("What time is it?") < body.index("Go on.")
