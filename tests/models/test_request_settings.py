@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from pi_agent_kernel.messages import AssistantMessage, ThinkingContent, ToolCall
 from pi_agent_kernel.models.families import FAMILIES
 from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.models.request_settings import merge_headers
@@ -194,3 +195,19 @@ async def test_a_format_that_needs_a_limit_gets_the_models(asked):
     assert fitted.payload["max_tokens"] < 2000
     assert given.payload["max_tokens"] == 99
     assert not {"max_tokens", "max_completion_tokens"} & other.payload.keys()
+
+
+async def test_reasoning_has_a_field_where_it_must(asked):
+    """DeepSeek refuses a call of another model without the field it thinks in."""
+    call = ToolCall(id="c1", name="f")
+    messages = [*GO, AssistantMessage(content=[ThinkingContent(thinking="Foreign."), call])]
+
+    request = await asked(
+        "deepseek",
+        messages=messages,
+        model={"id": "deepseek-v4-pro", "reasoning": True},
+        reasoning="high",
+    )
+
+    assert request.payload["messages"][1]["reasoning_content"] == ""
+    assert request.payload["reasoning_effort"] == "high"

@@ -153,6 +153,21 @@ def thinking_in(payload):
         ),
         pytest.param({"id": "test-1"}, {"reasoning": "high"}, {}, None, id="an unknown model"),
         pytest.param(
+            {"id": "test-1", "reasoning": True},
+            {"reasoning": "minimal"},
+            {"reasoning_effort": "low"},
+            "minimal",
+            id="an unknown model that is said to reason",
+        ),
+        pytest.param({"id": "test-1", "reasoning": True}, {}, {}, None, id="an unknown model, off"),
+        pytest.param(
+            {"id": "glm-5.3", "provider": "zai", "reasoning": True},
+            {"reasoning": "high"},
+            {},
+            None,
+            id="a server without efforts",
+        ),
+        pytest.param(
             {"id": "test-1", "reasoning": True, "thinking_level_map": {"high": "deep"}},
             {"reasoning": "high"},
             {"reasoning_effort": "deep"},

@@ -39,6 +39,8 @@ _SESSION_HEADERS = {
     "openrouter": "x-session-id",
     "xai": "x-grok-conv-id",
 }
+#: Providers of chat completions that do not take an effort.
+_THINKS_ANOTHER_WAY = frozenset({"zai"})
 #: pydantic-ai's names of the providers whose own servers take system messages anywhere.
 _SYSTEM_ANYWHERE = frozenset({"anthropic", "groq", "openai"})
 
@@ -83,7 +85,8 @@ def request_settings(
     limit = options.max_tokens or (model.max_tokens if family.needs_limit else 0)
     if limit:
         limit = clamp_max_tokens_to_context(model, messages, limit)
-    thinking = _thinking(model, options, profile, limit)
+    guess = family.tells_unknown_models and reach.provider not in _THINKS_ANOTHER_WAY
+    thinking = _thinking(model, options, profile, limit, guess=guess)
     fitted = msgspec.structs.replace(options, max_tokens=limit or None)
     values: dict[str, Any] = {
         # Retries belong to the agent, where the user sees them (trap 5).
@@ -145,7 +148,12 @@ def merge_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:
 
 
 def _thinking(
-    model: Model, options: StreamOptions, profile: Mapping[str, Any], limit: int
+    model: Model,
+    options: StreamOptions,
+    profile: Mapping[str, Any],
+    limit: int,
+    *,
+    guess: bool,
 ) -> Thinking | None:
     """Return how hard to think; None where nothing is said and the provider decides."""
     asked = options.reasoning or "off"
@@ -161,7 +169,7 @@ def _thinking(
         return None
     level = clamp_thinking_level(model, asked)
     word = (model.thinking_level_map or {}).get(level)
-    if word is None and not can:
+    if word is None and not can and (level == "off" or not guess):
         return None
     return Thinking(
         level=level,

@@ -58,6 +58,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every complete reply has a finish reason; some chat-completions gateways send
     #: usage only (trap 2).
     always_says_why: bool = True
+    #: Whether a model that is said to reason is told how hard, also if it is not known.
+    tells_unknown_models: bool = False
     #: Whether a request must say how long the answer may get.
     needs_limit: bool = False
     #: Whether system messages may stand anywhere, at providers' own servers.
@@ -112,6 +114,7 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
+        tells_unknown_models=True,
         system_anywhere=True,
         images_in_results=False,
         thinking_goes_back="all",  # in its field, or in the tags it came in

@@ -31,9 +31,22 @@ def build_model(reach: Reach) -> OpenAIChatModel:
         own = OpenAIProvider(base_url=reach.base_url, api_key=reach.key, http_client=reach.client)
         return _model_class()(reach.name, provider=own)
     other = OpenAICompatibleProvider(
-        reach.provider, base_url=reach.base_url, api_key=reach.key, http_client=reach.client
+        reach.provider,
+        base_url=reach.base_url,
+        api_key=reach.key,
+        http_client=reach.client,
+        profile=_known_profile(reach),
     )
     return _model_class()(reach.name, provider=other)
+
+
+def _known_profile(reach: Reach) -> Any:
+    """Return pydantic-ai's own table for the one provider that demands its reasoning field."""
+    if not (reach.is_own_server and reach.provider == "deepseek"):
+        return None
+    from pydantic_ai.providers.deepseek import DeepSeekProvider
+
+    return DeepSeekProvider.model_profile
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
@@ -43,10 +56,12 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
 
 
 def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how hard to think."""
-    del profile
+    """Return how hard to think; servers that are not known get an effort all of them know."""
     if thinking.word:
         return {"openai_reasoning_effort": thinking.word}
+    if not (profile.get("supports_thinking") or profile.get("thinking_always_enabled")):
+        efforts = {"off": None, "minimal": "low"}
+        return {"openai_reasoning_effort": efforts.get(thinking.level, thinking.level)}
     return {"thinking": thinking.level != "off" and thinking.level}
 
 
