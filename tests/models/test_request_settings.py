@@ -211,3 +211,11 @@ async def test_reasoning_has_a_field_where_it_must(asked):
 
     assert request.payload["messages"][1]["reasoning_content"] == ""
     assert request.payload["reasoning_effort"] == "high"
+
+
+async def test_deepseek_stops_thinking_by_its_own_field(asked):
+    """Its efforts begin at "low"; off is a field of its own there."""
+    request = await asked("deepseek", model={"id": "deepseek-v4-pro", "reasoning": True})
+
+    assert request.payload["thinking"] == {"type": "disabled"}
+    assert "reasoning_effort" not in request.payload

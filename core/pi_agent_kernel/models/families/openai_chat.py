@@ -41,12 +41,15 @@ def build_model(reach: Reach) -> OpenAIChatModel:
 
 
 def _known_profile(reach: Reach) -> Any:
-    """Return pydantic-ai's own table for the one provider that demands its reasoning field."""
+    """Return what is known of DeepSeek, which demands its reasoning field back; else None."""
     if not (reach.is_own_server and reach.provider == "deepseek"):
         return None
     from pydantic_ai.providers.deepseek import DeepSeekProvider
 
-    return DeepSeekProvider.model_profile
+    # Its efforts begin at "low"; not to think is another field.
+    no_thinking = {"thinking": {"type": "disabled"}}
+    known: Any = DeepSeekProvider.model_profile(reach.name) or {}
+    return {**known, "openai_chat_thinking_false_body": no_thinking}
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
