@@ -9,7 +9,7 @@ client through a context variable, because nothing between here and there would 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CONNECT_TIMEOUT", "Exchange", "current_exchange", "loop_cache", "shared_client"]
 
 CONNECT_TIMEOUT = 10.0  # seconds
+#: A proxy that the environment names has no way to this machine's own servers.
+_DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
 class Exchange:
@@ -32,17 +34,20 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
-        #: Sent with the request beside its own.
-        self.headers: dict[str, str] = {}
-        #: Of the last response: HTTP status and content type.
+        #: Headers to send beside the request's own.
+        self.added: dict[str, str] = {}
+        #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
         self.content_type = ""
+        self.headers: Mapping[str, str] = {}
 
     async def before(self, request: httpx2.Request) -> httpx2.Request:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
         import httpx2
 
-        request.headers.update(self.headers)
+        # What an earlier attempt got says nothing of this one.
+        self.status, self.content_type, self.headers = None, "", {}
+        request.headers.update(self.added)
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)
@@ -61,6 +66,7 @@ class Exchange:
     async def after(self, response: httpx2.Response) -> None:
         """Note the response and show it to `on_response`, before its body is read."""
         self.status = response.status_code
+        self.headers = dict(response.headers)
         self.content_type: str = response.headers.get("content-type", "").partition(";")[0].strip()
         if self.options.on_response is not None:
             seen = {"status": response.status_code, "headers": dict(response.headers)}
@@ -123,7 +129,9 @@ def _build(idle_timeout: float) -> httpx2.AsyncClient:
             return response
 
     timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
-    return ObservedClient(timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20))
+    return ObservedClient(
+        timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20), mounts=_DIRECT
+    )
 
 
 async def _settled(value: Any) -> Any:
