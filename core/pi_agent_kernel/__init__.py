@@ -109,16 +109,25 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
     from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
     from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
+    from pi_agent_kernel.models.pricing import calculate_cost as calculate_cost
+    from pi_agent_kernel.models.prompt_size import (
+        clamp_max_tokens_to_context as clamp_max_tokens_to_context,
+    )
     from pi_agent_kernel.models.proxy import proxy_stream_fn as proxy_stream_fn
     from pi_agent_kernel.models.proxy import stream_proxy as stream_proxy
     from pi_agent_kernel.models.retry import retry_assistant_call as retry_assistant_call
     from pi_agent_kernel.models.retry import retry_provider_request as retry_provider_request
     from pi_agent_kernel.models.retry_policy import RetryPolicy as RetryPolicy
+    from pi_agent_kernel.models.thinking import clamp_thinking_level as clamp_thinking_level
+    from pi_agent_kernel.models.thinking import (
+        thinking_budget_for_level as thinking_budget_for_level,
+    )
     from pi_agent_kernel.models.transient import (
         is_retryable_assistant_error as is_retryable_assistant_error,
     )
     from pi_agent_kernel.request import Model as Model
     from pi_agent_kernel.request import ModelCost as ModelCost
+    from pi_agent_kernel.request import ModelCostTier as ModelCostTier
     from pi_agent_kernel.request import StreamFn as StreamFn
     from pi_agent_kernel.request import StreamOptions as StreamOptions
     from pi_agent_kernel.request import TranscriptContext as TranscriptContext
@@ -199,6 +208,7 @@ __all__ = [
     "MessageUpdate",
     "Model",
     "ModelCost",
+    "ModelCostTier",
     "ModelError",
     "ModelRequestStart",
     "ModelResponse",
@@ -253,6 +263,9 @@ __all__ = [
     "UserMessage",
     "agent_loop",
     "agent_loop_continue",
+    "calculate_cost",
+    "clamp_max_tokens_to_context",
+    "clamp_thinking_level",
     "collapse_system_messages",
     "convert_tool_result",
     "create_initial_system_message",
@@ -284,6 +297,7 @@ __all__ = [
     "set_default_stream_fn",
     "stream_proxy",
     "thaw",
+    "thinking_budget_for_level",
     "to_json",
     "to_tool_declaration",
     "tool",

@@ -34,6 +34,8 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
+        #: Headers to send beside the request's own.
+        self.added: dict[str, str] = {}
         #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
         self.content_type = ""
@@ -45,6 +47,7 @@ class Exchange:
 
         # What an earlier attempt got says nothing of this one.
         self.status, self.content_type, self.headers = None, "", {}
+        request.headers.update(self.added)
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)

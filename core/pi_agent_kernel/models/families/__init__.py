@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model as ProviderModel
 
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
 __all__ = ["FAMILIES", "Family", "Reach"]
@@ -48,7 +49,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
 
-    #: The module of this package that has `build_model` and `settings_for`.
+    #: The module of this package with `build_model`, `settings_for` and `thinking_settings`.
     module: str
     #: Loaded, in a worker thread, before the first request.
     loads: tuple[str, ...]
@@ -57,6 +58,16 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every complete reply has a finish reason; some chat-completions gateways send
     #: usage only (trap 2).
     always_says_why: bool = True
+    #: Whether a model that is said to reason is told how hard, also if it is not known.
+    tells_unknown_models: bool = False
+    #: Whether a request must say how long the answer may get.
+    needs_limit: bool = False
+    #: Whether system messages may stand anywhere, at providers' own servers.
+    system_anywhere: bool = False
+    #: Whether a tool result has a place for images.
+    images_in_results: bool = True
+    #: Which thinking a reply that is sent back has a place for; other would become its text.
+    thinking_goes_back: Literal["all", "signed", "none"] = "signed"
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -66,6 +77,17 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         """Return the settings of one request that only this family knows."""
         return cast("Callable[..., dict[str, Any]]", self._member("settings_for"))(
             model, options, reach
+        )
+
+    def thinking(self, thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that make a model think so hard; empty if it cannot.
+
+        Args:
+            thinking: How hard.
+            profile: What pydantic-ai knows of the model.
+        """
+        return cast("Callable[..., dict[str, Any]]", self._member("thinking_settings"))(
+            thinking, profile
         )
 
     def _member(self, name: str) -> object:
@@ -78,9 +100,12 @@ FAMILIES: Mapping[str, Family] = {
         module="anthropic_messages",
         loads=("pydantic_ai.models.anthropic",),
         requirement="pydantic-ai-slim[anthropic]",
+        needs_limit=True,
+        system_anywhere=True,
     ),
     "openai-responses": Family(
         module="openai_responses",
+        system_anywhere=True,
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
     ),
@@ -89,25 +114,36 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
+        tells_unknown_models=True,
+        system_anywhere=True,
+        images_in_results=False,
+        thinking_goes_back="all",  # in its field, or in the tags it came in
     ),
     "google-generative-ai": Family(
         module="google_genai",
         loads=("pydantic_ai.models.google",),
         requirement="pydantic-ai-slim[google]",
+        thinking_goes_back="all",
     ),
     "bedrock-converse-stream": Family(
         module="bedrock_converse",
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
+        needs_limit=True,
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
+        images_in_results=False,
+        thinking_goes_back="all",
     ),
     "groq-completions": Family(
         module="groq_chat",
         loads=("pydantic_ai.models.groq",),
         requirement="pydantic-ai-slim[groq]",
+        system_anywhere=True,
+        images_in_results=False,
+        thinking_goes_back="none",
     ),
 }
