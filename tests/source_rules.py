@@ -56,7 +56,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("render", "frontend", "runtime", "tools"),
         ("notebook_agent", "registry"),
         ("inspector",),
-        ("magics",),
+        ("model_verbs", "magics", "completion"),
         ("extension",),
         ("",),
         ("kernel_process",),

@@ -32,6 +32,7 @@ __all__ = [
     "register_model",
     "registered_names",
     "unregister_model",
+    "why_no_local",
 ]
 
 MODEL_VARIABLE = "PI_NOTEBOOK_MODEL"
@@ -140,8 +141,8 @@ def choose_model(
         env: Environment variables; the process's own by default. The chosen model's stream
             function reads its key there too.
         source: Where the spec comes from, for the reason.
-        gguf: Path of a GGUF file to run if nothing else is set up; by default the environment
-            variable `PI_NOTEBOOK_GGUF`.
+        gguf: Path of a GGUF file to run if nothing else is set up; the environment variable
+            `PI_NOTEBOOK_GGUF` goes before it.
 
     Returns:
         The model with its stream function and the reason.
@@ -160,10 +161,10 @@ def choose_model(
     chosen = choice.by_key()
     if chosen is not None:
         return chosen
-    if gguf.strip():
-        return choice.by_machine(gguf.strip(), "from the configuration")
     path = choice.env.get(GGUF_VARIABLE, "").strip()
-    return choice.by_machine(path, f"from the environment variable {GGUF_VARIABLE}")
+    if path:
+        return choice.by_machine(path, f"from the environment variable {GGUF_VARIABLE}")
+    return choice.by_machine(gguf.strip(), "from the configuration")
 
 
 class _Choice:
@@ -220,7 +221,7 @@ class _Choice:
             if others:
                 why += f", such as {', '.join(others)}"
             return self._served(row, first.models[0], why)
-        if path and not _why_no_local(path):
+        if path and not why_no_local(path):
             return self._local(path, f"{source}; {_CHANGE}")
         seen = [server for server in servers if server.models]
         offers = [
@@ -229,9 +230,9 @@ class _Choice:
             for server in seen
         ]
         if path:
-            offers.insert(0, _why_no_local(path))
+            offers.insert(0, why_no_local(path))
         return self._demo(
-            "Demo model: scripted replies, no AI. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start "
+            "Model demo: scripted replies, no AI. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start "
             f"Ollama, or name a model: {MODEL_VARIABLE}=PROVIDER:NAME. {' '.join(offers)}".strip()
         )
 
@@ -280,7 +281,7 @@ class _Choice:
         )
 
     def _local(self, path: str, why: str) -> ChosenModel:
-        problem = _why_no_local(path)
+        problem = why_no_local(path)
         if problem:
             raise ModelError(problem)
         from pi_agent_kernel.models.local_llama import local_model, local_stream_fn
@@ -300,8 +301,12 @@ class _Choice:
         return ChosenModel(model=DEMO_MODEL, stream_fn=stream_fn, reason=reason, spec=DEMO)
 
 
-def _why_no_local(path: str) -> str:
-    """Say what keeps a GGUF file from running; nothing if it can."""
+def why_no_local(path: str) -> str:
+    """Say what keeps a GGUF file from running; nothing if it can.
+
+    Args:
+        path: The file; `~` stands for the home directory.
+    """
     from importlib.util import find_spec
 
     try:

@@ -74,7 +74,13 @@ def missing_package(api: str) -> str:
 
 
 def _compatible(
-    id: str, name: str, base_url: str, default_model: str, prices: str = ""
+    id: str,
+    name: str,
+    base_url: str,
+    default_model: str,
+    *,
+    prices: str = "",
+    other_keys: tuple[str, ...] = (),
 ) -> Provider:
     """Describe a provider that speaks chat completions."""
     stem = id.upper().replace("-", "_")
@@ -83,7 +89,7 @@ def _compatible(
         name=name,
         api="openai-completions",
         base_url=base_url,
-        key_variables=(f"{stem}_API_KEY",),
+        key_variables=(f"{stem}_API_KEY", *other_keys),
         url_variable=f"{stem}_BASE_URL",
         default_model=default_model,
         prices=prices or id,
@@ -180,7 +186,7 @@ _ALL = (
         "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "anthropic/claude-sonnet-5.5"
     ),
     _compatible("deepseek", "DeepSeek", "https://api.deepseek.com", "deepseek-v4-pro"),
-    _compatible("xai", "xAI", "https://api.x.ai/v1", "grok-4.7", "x-ai"),
+    _compatible("xai", "xAI", "https://api.x.ai/v1", "grok-4.7", prices="x-ai"),
     _compatible("together", "Together", "https://api.together.xyz/v1", "zai-org/GLM-5.3"),
     _compatible(
         "fireworks",
@@ -189,7 +195,13 @@ _ALL = (
         "accounts/fireworks/models/kimi-k3",
     ),
     _compatible("cerebras", "Cerebras", "https://api.cerebras.ai/v1", "gpt-oss-120b"),
-    _compatible("moonshotai", "Moonshot", "https://api.moonshot.ai/v1", "kimi-k3.1-pro"),
+    _compatible(
+        "moonshotai",
+        "Moonshot",
+        "https://api.moonshot.ai/v1",
+        "kimi-k3.1-pro",
+        other_keys=("MOONSHOT_API_KEY",),
+    ),
     _compatible("zai", "Z.ai", "https://api.z.ai/api/paas/v4", "glm-5.3"),
     Provider(
         id="vercel",
