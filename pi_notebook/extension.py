@@ -60,7 +60,7 @@ def load(shell: Any) -> None:
     _loaded.append(_Loaded(shell, cells, config))
     try:
         chosen = agents.prepare()
-        line = f"pi-notebook: {chosen.reason} %agent model SPEC changes it."
+        line = f"pi-notebook: {chosen.summary} %agent model SPEC changes it."
     except ModelError as error:
         line = f"pi-notebook: no model yet: {error}"
         chosen = None

@@ -287,6 +287,7 @@ def test_a_slip_in_the_name_is_a_hint(spec, hint, no_sockets):
     chosen = choose_model(spec, {})
 
     assert chosen.spec == spec
+    assert "did you mean" not in chosen.summary
     assert ("did you mean" in chosen.reason) == bool(hint)
     assert hint in chosen.reason
 

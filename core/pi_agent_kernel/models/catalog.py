@@ -48,9 +48,10 @@ class ChosenModel:
         model: The model, or a function that describes it when it is first needed: the table of
             prices takes a moment to load.
         stream_fn: How to ask it.
-        reason: One line: what was chosen and how to change it.
+        summary: One line: what was chosen and how to change it.
         missing: What this model needs and lacks, an environment variable or a package.
         spec: What to choose it by.
+        hint: Looks, when it is first needed, for a known name that was probably meant.
     """
 
     def __init__(
@@ -58,18 +59,20 @@ class ChosenModel:
         *,
         model: Model | Callable[[], Model],
         stream_fn: StreamFn,
-        reason: str,
+        summary: str,
         missing: str = "",
         spec: str = "",
+        hint: Callable[[], str] | None = None,
     ) -> None:
         self._described = model
+        self._hint = hint
         self.stream_fn: StreamFn = stream_fn
-        self.reason: str = reason
+        self.summary: str = summary
         self.missing: str = missing
         self.spec: str = spec
 
     def __repr__(self) -> str:
-        return f"<chosen model {self.spec or self.model.id}: {self.reason}>"
+        return f"<chosen model {self.spec or self.model.id}: {self.summary}>"
 
     @property
     def model(self) -> Model:
@@ -77,6 +80,15 @@ class ChosenModel:
         if not isinstance(self._described, Model):
             self._described = self._described()
         return self._described
+
+    @property
+    def reason(self) -> str:
+        """The summary, and what was probably meant if the name is in no list."""
+        meant = "" if self._hint is None else self._hint()
+        if not meant:
+            return self.summary
+        provider, _, name = self.spec.partition(":")
+        return f"{self.summary} {name} is in no list here; did you mean {provider}:{meant}?"
 
 
 _registered: dict[str, tuple[Model, StreamFn]] = {}
@@ -140,12 +152,12 @@ def choose_model(
             registered name; by default what the environment and this machine offer.
         env: Environment variables; the process's own by default. The chosen model's stream
             function reads its key there too.
-        source: Where the spec comes from, for the reason.
+        source: Where the spec comes from, for the summary.
         gguf: Path of a GGUF file to run if nothing else is set up; the environment variable
             `PI_NOTEBOOK_GGUF` goes before it.
 
     Returns:
-        The model with its stream function and the reason.
+        The model with its stream function and why it was chosen.
 
     Raises:
         ModelError: The spec names no model; the message has suggestions and lists what works.
@@ -179,8 +191,13 @@ class _Choice:
         spec = read_spec(text, _registered)
         if spec.provider in _registered:
             model, stream_fn = _registered[spec.provider]
-            reason = f"Model {spec.provider} ({why})."
-            return ChosenModel(model=model, stream_fn=stream_fn, reason=reason, spec=spec.provider)
+            summary = f"Model {spec.provider} ({why})."
+            return ChosenModel(
+                model=model,
+                stream_fn=stream_fn,
+                summary=summary,
+                spec=spec.provider,
+            )
         if spec.provider == DEMO:
             return self._demo(f"Model {DEMO} ({why}).")
         if spec.provider == LOCAL:
@@ -246,22 +263,20 @@ class _Choice:
         base_url = server_address(row.id, self.env)
         spec = f"{row.id}:{name}"
         is_own = base_url == row.base_url and not row.keyless
-        reason = f"Model {spec}{'' if is_own else f' at {base_url}'} ({why})."
+        summary = f"Model {spec}{'' if is_own else f' at {base_url}'} ({why})."
         missing = missing_package(row.api)
         if missing:
-            reason += f" It needs a package: pip install '{missing}'."
+            summary += f" It needs a package: pip install '{missing}'."
         elif is_own and base_url and not row.key(self.env):
             missing = row.key_variables[0]
-            reason += f" It needs a key: set {missing}."
-        meant = nearest_name(row, name) if check_name and is_own else ""
-        if meant:
-            reason += f" {name} is in no list here; did you mean {row.id}:{meant}?"
+            summary += f" It needs a key: set {missing}."
         return ChosenModel(
             model=partial(describe_model, row, name, base_url),
             stream_fn=provider_stream_fn(env=self._given),
-            reason=reason,
+            summary=summary,
             missing=missing,
             spec=spec,
+            hint=partial(nearest_name, row, name) if check_name and is_own else None,
         )
 
     def _default_name(self, row: Provider) -> str:
@@ -290,15 +305,15 @@ class _Choice:
         return ChosenModel(
             model=local_model(whole),
             stream_fn=local_stream_fn(whole),
-            reason=f"Model {LOCAL}:{path}, run by llama.cpp on this machine ({why}).",
+            summary=f"Model {LOCAL}:{path}, run by llama.cpp on this machine ({why}).",
             spec=f"{LOCAL}:{path}",
         )
 
-    def _demo(self, reason: str) -> ChosenModel:
+    def _demo(self, summary: str) -> ChosenModel:
         from pi_agent_kernel.models.demo import DEMO_MODEL, UNPACED_VARIABLE, demo_stream_fn
 
         stream_fn = demo_stream_fn(paced=not self.env.get(UNPACED_VARIABLE))
-        return ChosenModel(model=DEMO_MODEL, stream_fn=stream_fn, reason=reason, spec=DEMO)
+        return ChosenModel(model=DEMO_MODEL, stream_fn=stream_fn, summary=summary, spec=DEMO)
 
 
 def why_no_local(path: str) -> str:
