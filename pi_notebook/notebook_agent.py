@@ -267,7 +267,9 @@ class _ShownRun:
         self._run = run
         self._post = run.post
         # Both are asked for here: on a thread of its own the run would find no cell.
-        self._view = frontend.view(run.post, quiet=quiet)
+        self._view = frontend.view(
+            run.post, agent=agent.name, controls=_Controls(agent), quiet=quiet
+        )
         self._cell_id = frontend.cell_id()
 
     async def follow(self, agent: NotebookAgent, work: Callable[[], Awaitable[None]]) -> None:
@@ -303,6 +305,31 @@ class _ShownRun:
             raise AgentAborted
         if self._reducer.status == "error":
             raise AgentFailed(f"agent run failed: {self._reducer.error or 'no reason given'}")
+
+
+class _Controls:
+    """Do what the buttons of a run ask for; on any thread."""
+
+    def __init__(self, agent: NotebookAgent) -> None:
+        self._agent = agent
+
+    def stop(self) -> None:
+        self._agent.abort()
+
+    def steer(self, text: str) -> None:
+        self._agent.steer(text)
+
+    def follow(self, text: str) -> None:
+        self._agent.follow_up(text)
+
+    def asks(self) -> list[dict[str, Any]]:
+        return []
+
+    def approve(self, number: int, args: str | None, *, always: bool) -> None:
+        del number, args, always
+
+    def deny(self, number: int, reason: str) -> None:
+        del number, reason
 
 
 def _user_messages(input: PromptInput) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CONNECT_TIMEOUT", "Exchange", "current_exchange", "loop_cache", "shared_client"]
 
 CONNECT_TIMEOUT = 10.0  # seconds
+#: A proxy that the environment names has no way to this machine's own servers.
+_DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
 class Exchange:
@@ -120,7 +122,9 @@ def _build(idle_timeout: float) -> httpx2.AsyncClient:
             return response
 
     timeout = httpx2.Timeout(idle_timeout, connect=CONNECT_TIMEOUT)
-    return ObservedClient(timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20))
+    return ObservedClient(
+        timeout=timeout, limits=httpx2.Limits(max_keepalive_connections=20), mounts=_DIRECT
+    )
 
 
 async def _settled(value: Any) -> Any:
