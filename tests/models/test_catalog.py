@@ -392,6 +392,26 @@ def test_a_model_file_that_is_not_there_is_told(tmp_path):
     assert "There is no file" in choose_model(None, NOTHING, gguf="\0").reason
 
 
+def test_a_model_file_is_chosen_when_nothing_else_is_set_up(tmp_path, no_sockets, monkeypatch):
+    """A file that is there is used as the last resort before the demo; nothing starts yet."""
+    pytest.importorskip("xllamacpp", reason="[local] is not installed")
+    path = tmp_path / "a small model.gguf"
+    path.write_bytes(b"GGUF")
+
+    named = choose_model(f"local:{path}", {})
+
+    assert (named.model.provider, named.model.id) == ("local", "a small model")
+    monkeypatch.undo()
+    by_variable = choose_model(None, {**NOTHING, "PI_NOTEBOOK_GGUF": str(path)}, gguf="other")
+    by_setting = choose_model(None, NOTHING, gguf=str(path))
+    assert by_variable.spec == by_setting.spec == f"local:{path}"
+    assert "PI_NOTEBOOK_GGUF" in by_variable.summary
+    assert "from the configuration" in by_setting.summary
+    assert choose_model(None, {"PI_NOTEBOOK_GGUF": str(path), "GROQ_API_KEY": "k"}).spec != (
+        by_setting.spec
+    )
+
+
 @pytest.mark.parametrize("spec", ["local", "local:", "local: "])
 def test_a_model_file_needs_a_path(spec):
     """`local` alone is an error that shows a path."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -80,15 +80,16 @@ def warm_up(chosen: ChosenModel) -> None:
     provider = chosen.spec.partition(":")[0]
     if provider not in PROVIDERS and provider != LOCAL:
         return
-    from pi_agent_kernel.models.families import FAMILIES
+    from pi_agent_kernel.models import families
 
-    _import(FAMILIES[chosen.model.api].loads)
-
-
-def _import(modules: tuple[str, ...]) -> None:
+    api = chosen.model.api
+    prepare: Callable[[list[str]], None] | None = getattr(families, "warm_up", None)
+    if prepare is not None:
+        prepare([api])
+        return
     from importlib import import_module
 
-    for name in modules:
+    for name in families.FAMILIES[api].loads:
         import_module(name)
 
 
