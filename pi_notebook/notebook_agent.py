@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
-from pi_agent_kernel.errors import AgentBusyError
+from pi_agent_kernel.errors import AgentBusyError, ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 
 from pi_notebook import frontend
 from pi_notebook.errors import AgentAborted, AgentFailed
@@ -77,6 +78,7 @@ class NotebookAgent(Agent):
             model=chosen.model,
             tools=tools,
             system_prompt=system_prompt,
+            retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
             after_tool_call=self._explain_foreign_loop,
         )
@@ -99,7 +101,8 @@ class NotebookAgent(Agent):
         Raises:
             AgentBusyError: A run is active.
             AgentAborted: The run was aborted; what had arrived is shown and kept.
-            AgentFailed: The run ended in an error.
+            AgentFailed: The run ended in an error; its cause is a `ContextOverflowError` if the
+                conversation no longer fits the model.
 
         Cancellation: As in `Agent.prompt`.
         """
@@ -304,7 +307,9 @@ class _ShownRun:
         if self._reducer.status == "aborted":
             raise AgentAborted
         if self._reducer.status == "error":
-            raise AgentFailed(f"agent run failed: {self._reducer.error or 'no reason given'}")
+            reason = self._reducer.error or "no reason given"
+            cause = ContextOverflowError(reason) if self._reducer.overflowed else None
+            raise AgentFailed(f"agent run failed: {reason}") from cause
 
 
 class _Controls:

@@ -53,6 +53,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "cells",
             "references",
             "approvals",
+            "server",
             "branches",
             "budget",
         ),
@@ -72,9 +73,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {
     f"{KERNEL}.models": (
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
-        "response", "streams", "abort", "request",
+        "response", "streams", "abort", "request", "wire",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
+    f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 
 JUPYTER = frozenset(

@@ -22,7 +22,7 @@ from pi_notebook.render.untrusted import (
     json_text,
     signature,
 )
-from pi_notebook.snapshot import Note, Text, Thinking, ToolRun
+from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +44,7 @@ _SECTIONS = {
     "table": re.compile("<table"),
     "quote": re.compile("<blockquote"),
     "fold": re.compile("<details"),
+    "again": re.compile('class="pi-again"'),
     "note": re.compile('class="pi-note"'),
     "problem": re.compile('class="pi-problem"'),
     "rows": re.compile('class="pi-rows"'),
@@ -134,8 +135,24 @@ def part_html(part: Part, position: int, *, live: bool, render: Rendering | None
             )
         case Note(text=text):
             return f'<div class="pi-note" dir="auto">{_text(bound(text).strip())}</div>'
+        case Discarded(text=""):
+            return ""
+        case Discarded(text=text):
+            return (
+                '<details class="pi-fold"><summary>text of the attempt that failed</summary>\n'
+                f'<div class="pi-thought" dir="auto">{_text(bound(text).strip())}</div></details>'
+            )
+        case Retry():
+            return _retry_html(part, live=live)
         case ToolRun():
             return _tool_html(part, live=live)
+
+
+def _retry_html(retry: Retry, *, live: bool) -> str:
+    wait = retry.wait_ms if live else None
+    soon = f" in {max(1, round(wait / 1000))} s" if wait is not None else ""
+    line = f"{retry.reason}, trying again{soon} ({retry.attempt} of {retry.max_attempts})"
+    return f'<div class="pi-again">{_text(line)}</div>'
 
 
 def _tool_html(tool: ToolRun, *, live: bool) -> str:

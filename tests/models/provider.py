@@ -22,8 +22,9 @@ def model_at(url, **fields):
     return Model(**{**known, "base_url": url, "input": ("text", "image"), **fields})
 
 
-async def play(url, messages=GO, *, env=None, idle_timeout=LIMIT, model=None, **options):
-    """Return the events of one request."""
+async def play(url, messages=GO, *, env=None, model=None, idle_timeout=LIMIT, **options):
+    """Return the events of one request; it is made once, unless `max_retries` says otherwise."""
+    options.setdefault("max_retries", 0)
     stream = provider_stream_fn(env=env or {}, idle_timeout=idle_timeout)(
         model or model_at(url), TranscriptContext(messages=messages), StreamOptions(**options)
     )

@@ -7,12 +7,15 @@ where a retry can read it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.errors import ContextOverflowError, ModelError
 from pi_agent_kernel.messages import now_ms
+from pi_agent_kernel.models.overflow import says_overflow
+from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.provider_http import Exchange
@@ -43,6 +46,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     status: int | None = None
     retry_after: float | None = None
+    #: What the server's headers say about trying again, if anything.
+    should_retry: bool | None = None
 
     def diagnostic(self) -> dict[str, Any]:
         """Return the entry for `AssistantMessage.diagnostics`."""
@@ -51,6 +56,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             details["status"] = self.status
         if self.retry_after is not None:
             details["retryAfterMs"] = round(self.retry_after * 1000)
+        if self.should_retry is not None:
+            details["shouldRetry"] = self.should_retry
         return {"type": "provider_error", "timestamp": now_ms(), "details": details}
 
 
@@ -66,6 +73,12 @@ def explain_failure(
         key: The API key, which must not show up in the text.
     """
     failure = _explain(error, place, exchange)
+    notes = getattr(error, "__notes__", ())  # what `retry_provider_request` has to add
+    failure = msgspec.structs.replace(
+        failure,
+        text=" ".join([failure.text, *notes]),
+        should_retry=retry_wanted(_headers(error, exchange)),
+    )
     if key and len(key) > 3 and key in failure.text:
         failure = msgspec.structs.replace(failure, text=failure.text.replace(key, "…"))
     return failure
@@ -74,7 +87,10 @@ def explain_failure(
 def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failure:
     if isinstance(error, ModelError):
         return Failure(
-            text=str(error), kind="model", status=error.status, retry_after=error.retry_after
+            text=str(error),
+            kind="context_overflow" if isinstance(error, ContextOverflowError) else "model",
+            status=error.status,
+            retry_after=error.retry_after,
         )
     if isinstance(error, ImportError):
         return Failure(
@@ -85,7 +101,9 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
     from pydantic_ai import exceptions as kinds
 
     status = error.status_code if isinstance(error, kinds.ModelHTTPError) else None
-    wait = error.retry_after if isinstance(error, kinds.ModelAPIError) else None
+    wait = wait_wanted(_headers(error, exchange))
+    if wait is None and isinstance(error, kinds.ModelAPIError):
+        wait = error.retry_after or None  # 0 is also what a date that has passed gives
     detail = _detail(error)
     server, name = place.base_url, place.model
 
@@ -98,8 +116,11 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             text=f"{happened}{said}. {remedy}".strip(), kind=kind, status=status, retry_after=wait
         )
 
+    other = kinds.ModelRateLimitError | kinds.ModelQuotaExceededError | kinds.ModelUnavailableError
     match error:
-        case kinds.ModelContextWindowExceededError():
+        case kinds.ModelAPIError() if isinstance(error, kinds.ModelContextWindowExceededError) or (
+            not isinstance(error, other) and says_overflow(detail)
+        ):
             return failure(
                 "context_overflow",
                 f"The request does not fit the context window of {name}",
@@ -176,6 +197,11 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             return _unexpected(error, place, exchange)
         case _:
             return failure("unknown", f"The request to {server} failed", "Try again.")
+
+
+def _headers(error: Exception, exchange: Exchange | None) -> Mapping[str, str]:
+    """Return the headers of the response that an error is about."""
+    return getattr(error, "headers", None) or (exchange.headers if exchange else {})
 
 
 def _unexpected(error: Exception, place: Place, exchange: Exchange | None) -> Failure:

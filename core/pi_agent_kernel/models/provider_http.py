@@ -9,7 +9,7 @@ client through a context variable, because nothing between here and there would 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,14 +34,17 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
-        #: Of the last response: HTTP status and content type.
+        #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
         self.content_type = ""
+        self.headers: Mapping[str, str] = {}
 
     async def before(self, request: httpx2.Request) -> httpx2.Request:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
         import httpx2
 
+        # What an earlier attempt got says nothing of this one.
+        self.status, self.content_type, self.headers = None, "", {}
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)
@@ -60,6 +63,7 @@ class Exchange:
     async def after(self, response: httpx2.Response) -> None:
         """Note the response and show it to `on_response`, before its body is read."""
         self.status = response.status_code
+        self.headers = dict(response.headers)
         self.content_type: str = response.headers.get("content-type", "").partition(";")[0].strip()
         if self.options.on_response is not None:
             seen = {"status": response.status_code, "headers": dict(response.headers)}
