@@ -61,7 +61,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("render", "frontend", "runtime", "tools", "export"),
         ("notebook_agent", "registry"),
         ("inspector",),
-        ("magics",),
+        ("model_verbs", "magics", "completion"),
         ("extension",),
         ("",),
         ("kernel_process",),

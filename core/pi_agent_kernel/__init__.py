@@ -101,12 +101,20 @@ if TYPE_CHECKING:
     from pi_agent_kernel.messages import ToolResultMessage as ToolResultMessage
     from pi_agent_kernel.messages import Usage as Usage
     from pi_agent_kernel.messages import UserMessage as UserMessage
+    from pi_agent_kernel.models.collection import ModelProvider as ModelProvider
+    from pi_agent_kernel.models.collection import Models as Models
+    from pi_agent_kernel.models.collection import create_models as create_models
+    from pi_agent_kernel.models.collection import create_provider as create_provider
+    from pi_agent_kernel.models.credentials import CredentialStore as CredentialStore
+    from pi_agent_kernel.models.credentials import MemoryCredentials as MemoryCredentials
+    from pi_agent_kernel.models.credentials import ProviderAuth as ProviderAuth
     from pi_agent_kernel.models.faux import FauxProvider as FauxProvider
     from pi_agent_kernel.models.faux import faux_assistant_message as faux_assistant_message
     from pi_agent_kernel.models.faux import faux_provider as faux_provider
     from pi_agent_kernel.models.faux import faux_text as faux_text
     from pi_agent_kernel.models.faux import faux_thinking as faux_thinking
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
+    from pi_agent_kernel.models.lazy_stream import lazy_stream as lazy_stream
     from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
     from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
     from pi_agent_kernel.models.pricing import calculate_cost as calculate_cost
@@ -194,6 +202,7 @@ __all__ = [
     "BeforeToolCallResult",
     "ContextOverflowError",
     "Cost",
+    "CredentialStore",
     "CustomMessage",
     "EventLog",
     "EventStream",
@@ -202,6 +211,7 @@ __all__ = [
     "HostCall",
     "ImageContent",
     "LogRecord",
+    "MemoryCredentials",
     "Message",
     "MessageEnd",
     "MessageStart",
@@ -210,13 +220,16 @@ __all__ = [
     "ModelCost",
     "ModelCostTier",
     "ModelError",
+    "ModelProvider",
     "ModelRequestStart",
     "ModelResponse",
     "ModelRetry",
+    "Models",
     "NothingToContinueError",
     "OperationAborted",
     "PiAgentError",
     "PrepareRequestContext",
+    "ProviderAuth",
     "ResponseBuilder",
     "RetryPolicy",
     "SessionError",
@@ -269,6 +282,8 @@ __all__ = [
     "collapse_system_messages",
     "convert_tool_result",
     "create_initial_system_message",
+    "create_models",
+    "create_provider",
     "faux_assistant_message",
     "faux_provider",
     "faux_text",
@@ -283,6 +298,7 @@ __all__ = [
     "is_context_overflow",
     "is_recoverable_length",
     "is_retryable_assistant_error",
+    "lazy_stream",
     "merge_client_identity",
     "normalize_context",
     "parse_streaming_json",
