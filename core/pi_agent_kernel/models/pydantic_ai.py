@@ -13,15 +13,16 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from pi_agent_kernel.abort import AbortSignal, OperationAborted
-from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.events import AssistantMessageEvent
-from pi_agent_kernel.models.families import FAMILIES, Reach
+from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.families import FAMILIES, Reach, load_modules
 from pi_agent_kernel.models.provider_errors import Place, explain_failure
 from pi_agent_kernel.models.provider_http import (
     Exchange,
@@ -73,16 +74,17 @@ def provider_stream_fn(
         options = options or StreamOptions()
         variables = os.environ if env is None else env
         request = _Request(model, context, options, variables, idle_timeout)
-        builder = request.builder
+        builder, signal = request.builder, options.signal
+        reader: ResponseReader | None = None
         try:
             async with AsyncExitStack() as stack:
-                response = await _until_abort(options.signal, request.open(stack))
-                reader = ResponseReader(response, request.builder, model)
+                response = await _until_abort(signal, request.open(stack))
+                reader = ResponseReader(response, builder, model)
                 yield builder.start()
                 events = aiter(response)
                 while True:
                     try:
-                        event = await _until_abort(options.signal, anext(events))
+                        event = await _until_abort(signal, anext(events))
                     except StopAsyncIteration:
                         break
                     for ours in reader.feed(event):
@@ -90,10 +92,8 @@ def provider_stream_fn(
                 for ours in reader.finish(always_says_why=request.family.always_says_why):
                     yield ours
             return
-        except OperationAborted:
-            last = builder.error("Request was aborted", aborted=True)
         except Exception as error:  # noqa: BLE001 - MD-01: a failure is an event
-            last = request.failed(error)
+            last = request.failed(error, reader)
         yield last
 
     return stream
@@ -136,24 +136,26 @@ class _Request:
     async def open(self, stack: AsyncExitStack) -> StreamedResponse:
         """Send the request; the stack closes it."""
         if not self._known:
-            raise ModelError(
+            raise ReplyError(
                 f"No provider speaks {self._model.api!r} ({self._model.id}); these are known: "
                 + ", ".join(sorted(FAMILIES))
-                + "."
+                + ".",
+                "setup",
             )
         place = self._place
         is_own = bool(place.base_url) and place.base_url == self._provider.base_url
         if self._key is None and is_own and not self._provider.keyless:
-            raise ModelError(
+            raise ReplyError(
                 f"There is no API key for {place.base_url}. Set {place.key_variable}, or "
-                f"{place.url_variable} for a server of your own."
+                f"{place.url_variable} for a server of your own.",
+                "auth",
             )
-        await _load((*self.family.loads, "pydantic_ai.direct", "genai_prices"))
+        await _load(self.family.modules)
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import ModelRequestParameters
 
         reach = await self._reach()
-        provider = self._provider_model(reach)
+        provider = await self._provider_model(reach)
         replay = Replay(self._context.messages)
         opening = model_request_stream(
             provider,
@@ -176,8 +178,16 @@ class _Request:
         stack.push_async_callback(_cancel, response)
         return response
 
-    def failed(self, error: Exception) -> AssistantMessageEvent:
-        """Make the event that ends the stream because of an error."""
+    def failed(
+        self, error: Exception, reader: ResponseReader | None = None
+    ) -> AssistantMessageEvent:
+        """Make the event that ends the stream because of an error or an abort."""
+        if reader is not None:
+            reader.note()
+        signal = self._options.signal
+        # Closing the connection may raise anything: the abort is asked first.
+        if isinstance(error, OperationAborted) or (signal is not None and signal.aborted):
+            return self.builder.error("Request was aborted", aborted=True)
         failure = explain_failure(error, self._place, self._exchange, self._key)
         self.builder.fields["diagnostics"] = [failure.diagnostic()]
         return self.builder.error(failure.text)
@@ -191,24 +201,25 @@ class _Request:
             own_url=self._provider.base_url,
             key=self._key,
             env=self._env,
-            client=await shared_client(place.idle_timeout),
+            client=await shared_client(place.idle_timeout, self.family.http_library),
             idle_timeout=place.idle_timeout,
         )
 
-    def _provider_model(self, reach: Reach) -> ProviderModel:
+    async def _provider_model(self, reach: Reach) -> ProviderModel:
         """Return pydantic-ai's model, one per event loop, address, key and name (trap 4)."""
         model, cache = self._model, loop_cache()
         secret = hashlib.sha256((reach.key or "").encode()).hexdigest()
         key = (model.api, model.provider, model.id, reach.base_url, secret, reach.idle_timeout)
         if key not in cache:
-            cache[key] = self.family.build(reach)
+            build = partial(self.family.build, reach)
+            cache[key] = await anyio.to_thread.run_sync(build, abandon_on_cancel=True)
         return cache[key]
 
     def _settings(self, reach: Reach) -> ModelSettings:
         options, model = self._options, self._model
         settings: dict[str, Any] = {
             # Retries belong to the agent, where the user sees them (trap 5).
-            "max_retries": 0,
+            **({"max_retries": 0} if self.family.sdk_retries else {}),
             **self.family.settings(model, options, reach),
         }
         given = {
@@ -243,11 +254,8 @@ def _merged_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]
 
 async def _load(modules: tuple[str, ...]) -> None:
     """Import modules without blocking the loop: it takes a second the first time."""
-    from importlib import import_module
-
-    for name in modules:
-        if sys.modules.get(name) is None:
-            await anyio.to_thread.run_sync(import_module, name, abandon_on_cancel=True)
+    if any(sys.modules.get(name) is None for name in modules):
+        await anyio.to_thread.run_sync(load_modules, modules, abandon_on_cancel=True)
 
 
 async def _cancel(response: StreamedResponse) -> None:

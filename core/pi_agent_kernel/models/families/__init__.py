@@ -6,9 +6,11 @@ settings are its own. Nothing outside this package knows which one a request use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["FAMILIES", "Family", "Reach"]
+__all__ = ["FAMILIES", "Family", "Reach", "load_modules", "refined", "warm_up"]
+
+S = TypeVar("S")
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +61,15 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every complete reply has a finish reason; some chat-completions gateways send
     #: usage only (trap 2).
     always_says_why: bool = True
+    #: Whose HTTP client its SDK takes; see `provider_http.shared_client`.
+    http_library: str = "httpx2"
+    #: Whether its SDK would try again by itself unless told not to.
+    sdk_retries: bool = True
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Everything that a request needs to be loaded."""
+        return (f"{__name__}.{self.module}", *self.loads, *_SHARED)
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -99,6 +112,7 @@ FAMILIES: Mapping[str, Family] = {
         module="bedrock_converse",
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
+        sdk_retries=False,
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
@@ -109,5 +123,38 @@ FAMILIES: Mapping[str, Family] = {
         module="groq_chat",
         loads=("pydantic_ai.models.groq",),
         requirement="pydantic-ai-slim[groq]",
+        http_library="httpx",
     ),
 }
+
+_SHARED = ("pydantic_ai.direct", "genai_prices")
+_loading = threading.Lock()
+
+
+def load_modules(modules: Iterable[str]) -> None:
+    """Import modules, one thread at a time: large packages import each other in circles."""
+    with _loading:
+        for name in modules:
+            import_module(name)
+
+
+def warm_up(apis: Iterable[str]) -> None:
+    """Import what requests will need, so that the first one does not wait for it.
+
+    Meant for a thread in the background; a package that is missing is told by the request.
+
+    Args:
+        apis: Wire formats, as `Model.api`; unknown ones are left out.
+    """
+    for api in apis:
+        family = FAMILIES.get(api)
+        if family is not None:
+            with suppress(ImportError):
+                load_modules(family.modules)
+
+
+def refined(kind: type[S], response: object) -> S:
+    """Return a response as one of a class derived from its own."""
+    copy = kind.__new__(kind)
+    vars(copy).update(vars(response))
+    return copy

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.models.error_kinds import ReplyError, kind_of
+from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from openai.types.chat import ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
-    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.messages import FinishReason, ModelResponseStreamEvent
     from pydantic_ai.models.openai import OpenAIChatModel
 
     from pi_agent_kernel.models.families import Reach
@@ -66,7 +68,7 @@ class _CallIndexes:
         """Set `fragment.index` where it is missing.
 
         Raises:
-            ModelError: It could belong to several calls.
+            ReplyError: It could belong to several calls.
         """
         index: int | None = getattr(fragment, "index", None)
         call_id: str | None = getattr(fragment, "id", None)
@@ -79,10 +81,11 @@ class _CallIndexes:
             elif len(self._seen) == 1:
                 index = max(self._seen)
             else:
-                raise ModelError(
+                raise ReplyError(
                     "The server sent a piece of tool arguments that does not say which of "
                     f"{len(self._seen)} calls it belongs to. Nothing was run; ask for one call at "
-                    "a time or use another server."
+                    "a time or use another server.",
+                    "unexpected",
                 )
             fragment.index = index
         self._seen.add(index)
@@ -93,15 +96,56 @@ class _CallIndexes:
 @cache
 def _model_class() -> type[OpenAIChatModel]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+    from pydantic_ai.usage import RequestUsage
+
+    nothing = RequestUsage()
 
     @dataclass
     class StrictStream(OpenAIStreamedResponse):
         _indexes: _CallIndexes = field(default_factory=_CallIndexes, init=False)
+        _exchange: Exchange | None = field(default_factory=current_exchange.get, init=False)
+        _usage_stands_alone: bool = field(default=False, init=False)
 
         def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
-            for fragment in choice.delta.tool_calls or ():
+            fragments = choice.delta.tool_calls
+            if not fragments:
+                return ()
+            for fragment in fragments:
                 self._indexes.assign(fragment)
             return super()._map_tool_call_delta(choice)
+
+        def _map_usage(self, response: ChatCompletionChunk) -> RequestUsage:
+            if response.usage is None:
+                return nothing
+            self._usage_stands_alone = not response.choices
+            return super()._map_usage(response)
+
+        def _add_usage(
+            self, usage: RequestUsage, *, reported: bool, cumulative: bool = False
+        ) -> None:
+            # Servers that report with every chunk report the total so far.
+            del cumulative
+            if reported:
+                super()._add_usage(usage, reported=True, cumulative=True)
+
+        def _missing_finish_reason(self) -> FinishReason:
+            # Some gateways never give a reason. Their replies end with the usage, which may come
+            # with every chunk: then only the end mark tells the end from a cut (trap 2).
+            ended = self._exchange is not None and b"[DONE]" in self._exchange.tail
+            if not (self._usage_stands_alone or (ended and self._usage.has_values())):
+                self.state = "incomplete"
+            return "stop"
+
+        def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
+            if cast("str", chunk.object) == "error":
+                raise _told(chunk)
+            return super()._map_chunk_provider_details(chunk)
+
+        def _map_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
+            choice = chunk.choices[0]
+            if cast("str | None", choice.finish_reason) == "error":
+                raise _told(getattr(choice, "error", None))
+            return super()._map_provider_details(chunk)
 
     class StrictModel(OpenAIChatModel):
         @property
@@ -109,3 +153,20 @@ def _model_class() -> type[OpenAIChatModel]:
             return StrictStream
 
     return StrictModel
+
+
+def _told(error: Any) -> ReplyError:
+    """Return what a server reports instead of a chunk, or in one."""
+
+    def known(name: str) -> Any:
+        return error.get(name) if isinstance(error, dict) else getattr(error, name, None)
+
+    message, code, type_ = (known(name) for name in ("message", "code", "type"))
+    status = int(code) if str(code).isdigit() and 400 <= int(str(code)) < 600 else None
+    words = " ".join(str(part) for part in (code, type_, message) if part)
+    return ReplyError(
+        str(message or "it ended the reply with an error"),
+        kind_of(words, status, otherwise="server"),
+        told=True,
+        status=status,
+    )
