@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 
 import anyio
 from pi_agent_kernel.messages import (
@@ -20,6 +21,41 @@ def model_at(url, **fields):
     """Describe a model behind the server."""
     known = {"id": "test-1", "api": "openai-completions", "provider": "openai-chat"}
     return Model(**{**known, "base_url": url, "input": ("text", "image"), **fields})
+
+
+@dataclass(frozen=True)
+class Format:
+    """What a test needs to know of a wire format."""
+
+    provider: str
+    #: Of the environment variables that error texts name.
+    key_variable: str
+    url_variable: str
+    content_type: str = "text/event-stream; charset=utf-8"
+    #: Whether its SDK runs on trio.
+    trio: bool = True
+    env: dict[str, str] = field(default_factory=dict)
+
+
+FORMATS = {
+    "anthropic-messages": Format("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai-responses": Format("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openai-completions": Format("openai-chat", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "google-generative-ai": Format("google", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    "bedrock-converse-stream": Format(
+        "bedrock",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        "application/vnd.amazon.eventstream",
+    ),
+    "mistral-conversations": Format("mistral", "MISTRAL_API_KEY", "MISTRAL_BASE_URL"),
+    "groq-completions": Format("groq", "GROQ_API_KEY", "GROQ_BASE_URL"),
+}
+
+
+def model_of(api, url):
+    """Describe a model of a wire format behind the server."""
+    return model_at(url, api=api, provider=FORMATS[api].provider)
 
 
 async def play(url, messages=GO, *, env=None, idle_timeout=LIMIT, model=None, **options):

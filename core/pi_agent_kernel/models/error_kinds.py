@@ -90,8 +90,7 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (
             "not_found",
             r"(model|resource|deployment|endpoint).?not.?found|not_found_error"
-            r"|(model|deployment)\b.{0,80} (does not exist|is not found|not found)"
-            r"|model identifier is invalid",
+            r"|(model|deployment)\b.{0,80} (does not exist|is not found|not found)",
         ),
         (
             "server",

@@ -39,6 +39,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     #: What to install for this provider.
     requirement: str
     idle_timeout: float
+    #: How the address of such an API ends; empty if it has no path.
+    address_end: str = ""
+
+    @property
+    def check_address(self) -> str:
+        """What to look at if something else than the API seems to answer."""
+        end = f" (it usually ends in {self.address_end})" if self.address_end else ""
+        return f"that {self.url_variable} is the address of the API{end}"
 
     @property
     def server(self) -> str:
@@ -200,8 +208,7 @@ def _sentences(kind: Kind, place: Place, wait: float | None) -> tuple[str, str]:
         case "not_found":
             return (
                 f"{server} does not know {name!r}",
-                f"Check the model name, and that {place.url_variable} is the address of the API "
-                "(it usually ends in /v1).",
+                f"Check the model name, and {place.check_address}.",
             )
         case "quota":
             return (
@@ -228,7 +235,8 @@ def _sentences(kind: Kind, place: Place, wait: float | None) -> tuple[str, str]:
         case "invalid_request":
             return (
                 f"{server} rejected the request",
-                "Check that the model supports what was sent: tools, images, thinking level.",
+                "Check the model name, and that the model supports what was sent: tools, images, "
+                "thinking level.",
             )
         case "refused":
             return "The provider refused to answer (content filter)", "Rephrase the request."
@@ -334,8 +342,7 @@ def _no_stream(place: Place, exchange: Exchange | None) -> Failure:
     status = exchange.status if exchange else None
     return Failure(
         text=f"{place.server} answered with {kind}, not with a stream of events (HTTP {status}). "
-        f"Check that {place.url_variable} is the address of the API (it usually ends in /v1) and "
-        "that the server can stream.",
+        f"Check {place.check_address} and that the server can stream.",
         kind="unexpected",
         status=status,
     )

@@ -128,6 +128,7 @@ class _Request:
             key_variable=provider.key_variables[0],
             url_variable=provider.url_variable,
             requirement=self.family.requirement,
+            address_end=self.family.address_end,
             idle_timeout=idle_timeout,
         )
         self._exchange = Exchange(model, options)
@@ -208,7 +209,8 @@ class _Request:
     async def _provider_model(self, reach: Reach) -> ProviderModel:
         """Return pydantic-ai's model, one per event loop, address, key and name (trap 4)."""
         model, cache = self._model, loop_cache()
-        secret = hashlib.sha256((reach.key or "").encode()).hexdigest()
+        secrets = [reach.key, *map(reach.env.get, self.family.variables)]
+        secret = hashlib.sha256(repr(secrets).encode()).hexdigest()
         key = (model.api, model.provider, model.id, reach.base_url, secret, reach.idle_timeout)
         if key not in cache:
             build = partial(self.family.build, reach)

@@ -48,10 +48,10 @@ class ResponseReader:
         self._pieces: dict[int, tuple[Callable[[str, int], AssistantMessageEvent], int]] = {}
         #: Parts that have begun and not ended, in order.
         self._open: dict[int, str] = {}
-        #: Every part that has begun, a block or not.
-        self._begun: set[int] = set()
-        #: Thinking parts with raw thoughts.
-        self._raw: set[int] = set()
+        #: Every part that has begun, by what kind it is, a block or not.
+        self._begun: dict[int, str] = {}
+        #: Parts whose block has not the content they end with, but the pieces that came.
+        self._own_pieces: set[int] = set()
 
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[AssistantMessageEvent]:
         """Return our events for one of theirs."""
@@ -107,8 +107,8 @@ class ResponseReader:
         builder = self._builder
         if index in self._begun:
             return ()  # replaces what the part's end will tell in full
-        self._begun.add(index)
         kind: str = part.part_kind
+        self._begun[index] = kind
         match kind:
             case "text":
                 begun, record = builder.text_start(), builder.text_delta
@@ -132,7 +132,7 @@ class ResponseReader:
     def _delta(self, index: int, delta: Any) -> Sequence[AssistantMessageEvent]:
         found = self._pieces.get(index)
         if found is None:
-            return ()
+            return self._resumed(index, delta)
         if delta.part_delta_kind == "tool_call":
             added = delta.args_delta
         else:
@@ -144,25 +144,40 @@ class ResponseReader:
         record, block = found
         return (record(added if type(added) is str else _text(added), block),)
 
+    def _resumed(self, index: int, delta: Any) -> Sequence[AssistantMessageEvent]:
+        """Go on with a part that had ended: in a block of its own."""
+        builder, kind = self._builder, self._begun.get(index)
+        if kind not in ("text", "thinking") or not delta.content_delta:
+            return ()
+        if kind == "text":
+            begun, record = builder.text_start(), builder.text_delta
+        else:
+            begun, record = builder.thinking_start(), builder.thinking_delta
+        self._pieces[index] = record, begun.content_index
+        self._open[index] = kind
+        self._own_pieces.add(index)
+        return begun, record(delta.content_delta, begun.content_index)
+
     def _aside(self, index: int, details: Any) -> str:
         """Return the raw thoughts that open models send beside the summary (trap 11)."""
         if callable(details):  # a change to the details so far; of none it leaves what is new
             details = details(None)
         added = "".join((details or {}).get("raw_content", ()))
         if added:
-            self._raw.add(index)
+            self._own_pieces.add(index)
         return added
 
     def _ended(self, index: int, part: Any) -> Sequence[AssistantMessageEvent]:
         kind = self._open.pop(index)
-        builder, (_, block) = self._builder, self._pieces[index]
+        builder, (_, block) = self._builder, self._pieces.pop(index)
+        content = None if index in self._own_pieces or kind == "tool-call" else part.content
         match kind:
             case "text":
-                return (builder.text_end(block, part.content, signature=signature_of(part)),)
+                return (builder.text_end(block, content, signature=signature_of(part)),)
             case "thinking":
                 end = builder.thinking_end(
                     block,
-                    None if index in self._raw else part.content,
+                    content,
                     signature=signature_of(part),
                     redacted=True if part.id in _REDACTED and not part.content else None,
                 )

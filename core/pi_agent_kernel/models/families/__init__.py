@@ -63,6 +63,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     always_says_why: bool = True
     #: Whose HTTP client its SDK takes; see `provider_http.shared_client`.
     http_library: str = "httpx2"
+    #: How an address of this format ends, for a hint; empty if it has no path.
+    address_end: str = ""
+    #: Environment variables that a model is built from, beside key and address.
+    variables: tuple[str, ...] = ()
     #: Whether its SDK would try again by itself unless told not to.
     sdk_retries: bool = True
 
@@ -96,12 +100,14 @@ FAMILIES: Mapping[str, Family] = {
         module="openai_responses",
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
+        address_end="/v1",
     ),
     "openai-completions": Family(
         module="openai_chat",
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
+        address_end="/v1",
     ),
     "google-generative-ai": Family(
         module="google_genai",
@@ -113,6 +119,14 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
         sdk_retries=False,
+        variables=(
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_PROFILE",
+            "AWS_REGION",
+            "AWS_DEFAULT_REGION",
+        ),
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
