@@ -8,11 +8,11 @@ that says too little.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pi_agent_kernel.errors import ModelError
 
-__all__ = ["Kind", "ReplyError", "kind_of"]
+__all__ = ["Kind", "ReplyError", "kind_of", "told_by_server"]
 
 Kind = Literal[
     "rate_limit",
@@ -153,3 +153,26 @@ def _may_be(kind: Kind, status: int | None, *, throttled: bool) -> bool:
             kind in ("auth", "not_found") and status == 400
         )
     return kind == "overloaded" and status >= 500
+
+
+def told_by_server(error: Any) -> ReplyError:
+    """Return what a server reports in place of a piece of its reply.
+
+    Args:
+        error: An object or mapping with a message, perhaps a code and a type.
+    """
+
+    def known(name: str) -> Any:
+        if isinstance(error, dict):
+            return cast("dict[str, Any]", error).get(name)
+        return getattr(error, name, None)
+
+    message, code, kind = (known(name) for name in ("message", "code", "type"))
+    status = int(code) if str(code).isdigit() and 400 <= int(str(code)) < 600 else None
+    words = " ".join(str(part) for part in (code, kind, message) if part)
+    return ReplyError(
+        str(message or "it ended the reply with an error"),
+        kind_of(words, status, otherwise="server"),
+        told=True,
+        status=status,
+    )

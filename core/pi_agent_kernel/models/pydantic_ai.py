@@ -8,6 +8,7 @@ knows which one it is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import sys
@@ -151,6 +152,12 @@ class _Request:
                 f"{place.url_variable} for a server of your own.",
                 "auth",
             )
+        if not self.family.trio and not _on_asyncio():
+            raise ReplyError(
+                f"The package for {self._provider.name} needs asyncio, and this event loop is "
+                "another one. Run the agent on asyncio, or use another provider.",
+                "setup",
+            )
         await _load(self.family.modules)
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import ModelRequestParameters
@@ -252,6 +259,14 @@ def _merged_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]
             else:
                 merged[name.lower()] = (name, value)
     return dict(merged.values())
+
+
+def _on_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _load(modules: tuple[str, ...]) -> None:

@@ -67,6 +67,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     address_end: str = ""
     #: Environment variables that a model is built from, beside key and address.
     variables: tuple[str, ...] = ()
+    #: Whether its SDK runs on trio.
+    trio: bool = True
     #: Whether its SDK would try again by itself unless told not to.
     sdk_retries: bool = True
 
@@ -132,6 +134,7 @@ FAMILIES: Mapping[str, Family] = {
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
+        trio=False,
     ),
     "groq-completions": Family(
         module="groq_chat",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from pi_agent_kernel.models.error_kinds import ReplyError, kind_of
+from pi_agent_kernel.models.error_kinds import ReplyError, told_by_server
 from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ class _CallIndexes:
 
     def __init__(self) -> None:
         self._by_id: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._named: set[int] = set()
         self._seen: set[int] = set()
 
     def assign(self, fragment: Any) -> None:
-        """Set `fragment.index` where it is missing.
+        """Set `fragment.index` where it is missing; take a name out that is told again.
 
         Raises:
             ReplyError: It could belong to several calls.
@@ -91,6 +93,12 @@ class _CallIndexes:
         self._seen.add(index)
         if call_id:
             self._by_id[call_id] = index
+        function = getattr(fragment, "function", None)
+        name: str | None = getattr(function, "name", None)
+        if function is not None and name and self._names.setdefault(index, name) == name:
+            if index in self._named:
+                function.name = None  # pieces of a name would be joined
+            self._named.add(index)
 
 
 @cache
@@ -138,13 +146,13 @@ def _model_class() -> type[OpenAIChatModel]:
 
         def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
             if cast("str", chunk.object) == "error":
-                raise _told(chunk)
+                raise told_by_server(chunk)
             return super()._map_chunk_provider_details(chunk)
 
         def _map_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
             choice = chunk.choices[0]
             if cast("str | None", choice.finish_reason) == "error":
-                raise _told(getattr(choice, "error", None))
+                raise told_by_server(getattr(choice, "error", None))
             return super()._map_provider_details(chunk)
 
     class StrictModel(OpenAIChatModel):
@@ -153,20 +161,3 @@ def _model_class() -> type[OpenAIChatModel]:
             return StrictStream
 
     return StrictModel
-
-
-def _told(error: Any) -> ReplyError:
-    """Return what a server reports instead of a chunk, or in one."""
-
-    def known(name: str) -> Any:
-        return error.get(name) if isinstance(error, dict) else getattr(error, name, None)
-
-    message, code, type_ = (known(name) for name in ("message", "code", "type"))
-    status = int(code) if str(code).isdigit() and 400 <= int(str(code)) < 600 else None
-    words = " ".join(str(part) for part in (code, type_, message) if part)
-    return ReplyError(
-        str(message or "it ended the reply with an error"),
-        kind_of(words, status, otherwise="server"),
-        told=True,
-        status=status,
-    )
