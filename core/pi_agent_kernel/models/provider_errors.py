@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ import msgspec
 
 from pi_agent_kernel.errors import ModelError, error_text
 from pi_agent_kernel.messages import now_ms
-from pi_agent_kernel.models.error_kinds import Kind, ReplyError, kind_of
+from pi_agent_kernel.models.error_kinds import Kind, ReplyError, kind_of, told_by_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Place", "explain_failure"]
 
+#: What reading something else than a reply of the format ends as.
+_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 _MAX_DETAIL = 400  # characters of a provider's own words
 
 
@@ -113,7 +116,7 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
     transport = _transport_failure(error, place, exchange)
     if transport is not None:
         return transport
-    if _is_no_stream(exchange):
+    if exchange is not None and _is_no_stream(exchange):
         return _no_stream(place, exchange)
     return _in_words(error, place, exchange)
 
@@ -123,6 +126,14 @@ def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Fail
     status: int | None = getattr(error, "status_code", None) or getattr(error, "status", None)
     wait: float | None = getattr(error, "retry_after", None)
     kind, detail = _kind(error, status), _detail(error)
+    answered = exchange is not None and exchange.status is not None and exchange.status < 400
+    if answered and "ended without content" in detail:
+        return Failure(
+            text=f"The reply of {place.server} ended before it began. Try again.",
+            kind="incomplete",
+        )
+    if answered and kind == "unknown" and isinstance(error, _UNREADABLE):
+        kind, detail = "unexpected", f"{type(error).__name__}: {detail}"
     if kind == "unexpected":
         return Failure(
             text=f"{place.server} sent a reply that cannot be read: {detail}. Try again; if it "
@@ -161,7 +172,9 @@ def _kind(error: Exception, status: int | None) -> Kind:
         if isinstance(error, kind_class):
             return kind
     if not isinstance(error, (kinds.ModelAPIError, ModelError)):
-        return "unexpected" if isinstance(error, (AssertionError, ValueError)) else "unknown"
+        return "unknown"
+    if any(type(cause).__name__ == "ValidationError" for cause in _causes(error)):
+        return "unexpected"
     words = " ".join(
         str(part)
         for part in (
@@ -326,31 +339,42 @@ def _said_last(chain: list[BaseException]) -> str:
 # ----------------------------------------------------------------------- what it answered
 
 
-def _is_no_stream(exchange: Exchange | None) -> bool:
+def _is_no_stream(exchange: Exchange) -> bool:
     """Whether the server answered well, but with something else than a stream of events."""
     return (
-        exchange is not None
-        and exchange.status is not None
+        exchange.status is not None
         and exchange.status < 400
         and exchange.content_type
         not in ("", "text/event-stream", "application/vnd.amazon.eventstream")
     )
 
 
-def _no_stream(place: Place, exchange: Exchange | None) -> Failure:
-    kind = exchange.content_type if exchange else ""
-    status = exchange.status if exchange else None
+def _no_stream(place: Place, exchange: Exchange) -> Failure:
+    try:
+        body: Any = json.loads(exchange.tail)
+    except ValueError:
+        body = None
+    error: Any = cast("dict[str, Any]", body).get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):  # a gateway that calls every answer a success
+        return _in_words(told_by_server(error), place, exchange)
+    said = f": {error}" if isinstance(error, str) else ""
     return Failure(
-        text=f"{place.server} answered with {kind}, not with a stream of events (HTTP {status}). "
-        f"Check {place.check_address} and that the server can stream.",
+        text=f"{place.server} answered with {exchange.content_type}, not with a stream of events "
+        f"(HTTP {exchange.status}){said}. Check {place.check_address} and that the server can "
+        "stream.",
         kind="unexpected",
-        status=status,
+        status=exchange.status,
     )
 
 
 def _detail(error: Exception) -> str:
     """Return the provider's own words, shortened."""
     body: object = getattr(error, "body", None)
+    if isinstance(body, str) and body.lstrip().startswith(("{", "[")):
+        try:
+            body = cast("object", json.loads(body))
+        except ValueError:
+            body = body.strip()
     for _ in range(3):  # [{"error": {"message": ...}}], {"message": ...}, {"detail": ...}
         if isinstance(body, list) and body:
             body = cast("list[object]", body)[0]

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["CONNECT_TIMEOUT", "Exchange", "current_exchange", "loop_cache", "shared_client"]
 
 CONNECT_TIMEOUT = 10.0  # seconds
-_TAIL = 32  # bytes
+_TAIL = 32  # bytes of a stream
+_BODY = 4000  # bytes of something else
 
 
 class Exchange:
@@ -39,7 +40,7 @@ class Exchange:
         #: Of the last response: HTTP status and content type.
         self.status: int | None = None
         self.content_type = ""
-        #: The last bytes of the body so far.
+        #: The last bytes of the body so far; more of them if it is no stream.
         self.tail = b""
         #: A callback that raised, by its name, and what it raised.
         self.raised: tuple[str, Exception] | None = None
@@ -142,7 +143,9 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
             self._body = body
             self._pieces = aiter(body)
             self._exchange = exchange
-            self._events = ServerEvents() if exchange.watches_events else None
+            streams = exchange.content_type == "text/event-stream"
+            self._kept = _TAIL if streams else _BODY
+            self._events = ServerEvents() if streams and exchange.watches_events else None
 
         def __aiter__(self) -> PassingStream:
             return self
@@ -155,7 +158,7 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
                 for event in events.end() if events else ():
                     await exchange.show(event)
                 raise
-            exchange.tail = (exchange.tail + piece[-_TAIL:])[-_TAIL:]
+            exchange.tail = (exchange.tail + piece[-self._kept :])[-self._kept :]
             for event in events.feed(piece) if events else ():
                 await exchange.show(event)
             return piece
@@ -169,6 +172,8 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
             if exchange is None:
                 return await super().send(request, **settings)
             request = await exchange.before(request)
+            # Some SDKs put limits of their own, or none, in place of the client's.
+            request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
             with anyio.move_on_after(idle_timeout) as limit:
                 response = await super().send(request, **settings)
             if limit.cancelled_caught:
@@ -179,10 +184,12 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
             except BaseException:
                 await response.aclose()
                 raise
-            if exchange.content_type == "text/event-stream" and not response.is_closed:
+            if not response.is_closed:
                 response.stream = PassingStream(response.stream, exchange)
             return response
 
-    timeout = http.Timeout(idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout))
+    timeout = http.Timeout(
+        idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout), pool=CONNECT_TIMEOUT
+    )
     client = ObservedClient(timeout=timeout, limits=http.Limits(max_keepalive_connections=20))
     return cast("httpx2.AsyncClient", client)
