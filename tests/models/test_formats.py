@@ -213,7 +213,7 @@ async def test_a_call_the_server_rejected_is_an_error(server):
     """Groq ends a reply because of its call; that call is not run (trap 14)."""
     message = await read(server, "groq-completions", "tool_failed")
 
-    assert message.tool_calls == []
+    assert not message.tool_calls
     assert message.diagnostics[0]["details"] == {"kind": "invalid_request", "status": 400}
     assert "'add'" in message.error_message
 

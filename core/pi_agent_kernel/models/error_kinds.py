@@ -56,55 +56,69 @@ _THROTTLED = re.compile(
     r"|resource.?exhausted",
     re.IGNORECASE,
 )
-_WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(words, re.IGNORECASE))
-    for kind, words in (
+_SAID: tuple[tuple[Kind, str], ...] = (
+    (
+        "quota",
         (
-            "quota",
             r"insufficient[_ ](quota|balance|credit|funds)|credit balance|out of credits|billing"
             r"|exceeded your current quota|payment.required|(spend|usage|budget)\w* limit"
-            r"|service.?quota.?exceeded",
+            r"|service.?quota.?exceeded"
         ),
+    ),
+    (
+        "context_overflow",
         (
-            "context_overflow",
             r"context[_ ](length|window|size)[_ ]?(was )?exceed|exceed\w* (the )?(\w+ )?context"
             r"|context window exceeds|(maximum|model.?s|max) context|context length"
             r"|prompt (is )?too (long|large)|input (is )?too long|request_too_large"
             r"|input token count|input tokens exceeded|too many (input )?tokens"
             r"|reduce the length of the (messages|prompt)|maximum prompt length"
             r"|exceeded model token limit|token limit exceeded|exceeds the limit of \d+"
-            r"|larger than the context",
+            r"|larger than the context"
         ),
-        ("refused", r"content.?filter|content.?policy|responsible.?ai|flagged_input"),
+    ),
+    ("refused", r"content.?filter|content.?policy|responsible.?ai|flagged_input"),
+    (
+        "overloaded",
         (
-            "overloaded",
             r"overloaded|(over|at|exceeds) capacity|service.?unavailable|model.?not.?ready"
-            r"|temporarily unavailable|no healthy upstream|insufficient_system_resource",
+            r"|temporarily unavailable|no healthy upstream|insufficient_system_resource"
         ),
+    ),
+    (
+        "auth",
         (
-            "auth",
             r"(invalid|incorrect|missing|expired|bad|wrong|no)[ _]?(x-)?api.?key|authentication"
             r"|unauthori[sz]ed|access.?denied|permission.?(denied|error)|expired.?token"
-            r"|unrecognized.?client|invalid.?signature|security token|api_key_invalid",
+            r"|unrecognized.?client|invalid.?signature|security token|api_key_invalid"
         ),
+    ),
+    (
+        "not_found",
         (
-            "not_found",
             r"(model|resource|deployment|endpoint).?not.?found|not_found_error"
-            r"|(model|deployment)\b.{0,80} (does not exist|is not found|not found)",
+            r"|(model|deployment)\b.{0,80} (does not exist|is not found|not found)"
         ),
+    ),
+    (
+        "server",
         (
-            "server",
             r"internal.?(server.?)?(error|failure)|server.?error|api_error|model.?stream.?error"
-            r"|bad gateway|upstream|provider returned error|crashed",
+            r"|bad gateway|upstream|provider returned error|crashed"
         ),
-        ("timeout", r"timed?.?out|timeout|deadline exceeded"),
+    ),
+    ("timeout", r"timed?.?out|timeout|deadline exceeded"),
+    (
+        "invalid_request",
         (
-            "invalid_request",
             r"invalid.?request|validation|bad.?request|tool_use_failed|unprocessable"
-            r"|invalid.?argument|unsupported|not support",
+            r"|invalid.?argument|unsupported|not support"
         ),
-    )
+    ),
 )
+_WORDS: list[tuple[Kind, re.Pattern[str]]] = [
+    (kind, re.compile(words, re.IGNORECASE)) for kind, words in _SAID
+]
 _BY_STATUS: dict[int, Kind] = {
     401: "auth",
     402: "quota",

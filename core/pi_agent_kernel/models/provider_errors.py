@@ -103,6 +103,9 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             "given up; correct that callback.",
             kind="setup",
         )
+    cut = not isinstance(error, ReplyError) or error.kind in ("incomplete", "unexpected")
+    if cut and exchange is not None and _is_no_stream(exchange):
+        return _transport_failure(error, place, exchange) or _no_stream(place, exchange)
     if isinstance(error, ReplyError) and not error.told:
         return Failure(
             text=str(error), kind=error.kind, status=error.status, retry_after=error.retry_after
@@ -114,11 +117,7 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             kind="not_installed",
         )
     transport = _transport_failure(error, place, exchange)
-    if transport is not None:
-        return transport
-    if exchange is not None and _is_no_stream(exchange):
-        return _no_stream(place, exchange)
-    return _in_words(error, place, exchange)
+    return transport or _in_words(error, place, exchange)
 
 
 def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Failure:
@@ -248,8 +247,10 @@ def _sentences(kind: Kind, place: Place, wait: float | None) -> tuple[str, str]:
         case "invalid_request":
             return (
                 f"{server} rejected the request",
-                "Check the model name, and that the model supports what was sent: tools, images, "
-                "thinking level.",
+                (
+                    "Check the model name, and that the model supports what was sent: tools, "
+                    "images, thinking level."
+                ),
             )
         case "refused":
             return "The provider refused to answer (content filter)", "Rephrase the request."

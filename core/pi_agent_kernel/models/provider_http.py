@@ -168,15 +168,17 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
 
     class ObservedClient(http.AsyncClient):
         async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+            plain: Any = super()
             exchange = current_exchange.get()
             if exchange is None:
-                return await super().send(request, **settings)
+                return await plain.send(request, **settings)
             request = await exchange.before(request)
             # Some SDKs put limits of their own, or none, in place of the client's.
             request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
-            with anyio.move_on_after(idle_timeout) as limit:
-                response = await super().send(request, **settings)
-            if limit.cancelled_caught:
+            response: Any = None
+            with anyio.move_on_after(idle_timeout):
+                response = await plain.send(request, **settings)
+            if response is None:
                 # A server that trickles its headers never trips the limit of a single read.
                 raise http.ReadTimeout("no headers within the time limit", request=request)
             try:

@@ -8,7 +8,7 @@ call ends only with the stream, because its pieces may still come after another 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone
 from pi_agent_kernel.json_stream import parse_tool_call_arguments
@@ -56,12 +56,11 @@ class ResponseReader:
     def feed(self, event: ModelResponseStreamEvent) -> Sequence[AssistantMessageEvent]:
         """Return our events for one of theirs."""
         # The first branch runs for every delta: no generator, no more looking up than needed.
-        kind = event.event_kind
-        if kind == "part_delta":
+        if event.event_kind == "part_delta":
             return self._delta(event.index, event.delta)
-        if kind == "part_start":
+        if event.event_kind == "part_start":
             return self._started(event.index, event.part)
-        if kind == "part_end" and self._open.get(event.index) in ("text", "thinking"):
+        if event.event_kind == "part_end" and self._open.get(event.index) in ("text", "thinking"):
             return self._ended(event.index, event.part)
         return ()  # a call that may go on, or an Agent's concern
 
@@ -162,7 +161,7 @@ class ResponseReader:
         """Return the raw thoughts that open models send beside the summary (trap 11)."""
         if callable(details):  # a change to the details so far; of none it leaves what is new
             details = details(None)
-        added = "".join((details or {}).get("raw_content", ()))
+        added = "".join(cast("dict[str, list[str]]", details or {}).get("raw_content", ()))
         if added:
             self._own_pieces.add(index)
         return added

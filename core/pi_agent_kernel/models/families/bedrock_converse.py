@@ -5,6 +5,10 @@ can interrupt. So it only prepares a request here; the HTTP client all providers
 with the same limits, callbacks and abort, and AWS's frames are read from its answer.
 """
 
+# boto3 and what pydantic-ai makes of it have no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
 import base64
@@ -71,8 +75,8 @@ class _Sender:
             profile_name=env.get("AWS_PROFILE"),
             region_name=env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
         )
-        self._region: str | None = session.region_name
-        if self._region is None and reach.base_url:
+        self._region: str = session.region_name or ""
+        if not self._region and reach.base_url:
             self._region = "us-east-1"  # a server of one's own is in no region
         self._credentials: Any = None if self._key else session.get_credentials()
         if not (self._key or self._credentials or reach.base_url):
@@ -92,7 +96,7 @@ class _Sender:
                 "bedrock-runtime",
                 config=unsigned,
                 endpoint_url=reach.base_url or None,
-                region_name=self._region,
+                region_name=self._region or None,
             )
         except NoRegionError as error:
             raise ReplyError(
@@ -183,6 +187,8 @@ def _refusal(status: int | None, body: bytes, headers: Mapping[str, str]) -> Rep
     message = said
     if isinstance(said, dict):
         fields = cast("dict[str, Any]", said)
+        inner: Any = fields.get("error")  # as gateways word it
+        fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else fields
         message = fields.get("message") or fields.get("Message") or ""
     code = headers.get("x-amzn-errortype") or headers.get(":exception-type") or ""
     code = code or headers.get(":error-code") or ""
@@ -277,7 +283,10 @@ def _model_class() -> Any:
             del run_context
             settings, parameters = self.prepare_request(model_settings, model_request_parameters)
             prepared: Any = await self._messages_create(
-                messages, True, cast("Any", settings or {}), parameters
+                messages,
+                stream=True,
+                model_settings=cast("Any", settings or {}),
+                model_request_parameters=parameters,
             )
             response = await self.sender.send(prepared["stream"])
             try:

@@ -93,7 +93,7 @@ def _set(place: Any, steps: list[Any], value: Any, *, grows: bool) -> None:
         if following is None:
             place[step] = here + value if grows and isinstance(here, str) else value
         elif here is None:
-            here = place[step] = [] if isinstance(following, int) else {}
+            here = place[step] = cast("Any", [] if isinstance(following, int) else {})
         place = here
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.models.error_kinds import told_by_server
 from pi_agent_kernel.models.families import refined
@@ -73,7 +73,10 @@ def _instead_of_a_piece(error: BaseException) -> dict[str, Any] | None:
     if cause is None:
         return None
     for problem in cause.errors():
-        found: Any = problem["input"]
-        if isinstance(found, dict) and ("message" in found or "error" in found):
-            return found.get("error") if isinstance(found.get("error"), dict) else found
+        if isinstance(problem["input"], dict):
+            found = cast("dict[str, Any]", problem["input"])
+            if isinstance(found.get("error"), dict):
+                return found["error"]
+            if "message" in found:
+                return found
     return None
