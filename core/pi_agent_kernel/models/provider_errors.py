@@ -130,6 +130,7 @@ def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Fail
         return Failure(
             text=f"The reply of {place.server} ended before it began. Try again.",
             kind="incomplete",
+            status=exchange.status if exchange else None,
         )
     if answered and kind == "unknown" and isinstance(error, _UNREADABLE):
         kind, detail = "unexpected", f"{type(error).__name__}: {detail}"
