@@ -25,7 +25,7 @@ lab: $(VENV)/.pi-lab ## open JupyterLab on the tutorials
 test: $(VENV)/.pi-test ## run the tests (ARGS="-k name" to choose)
 	$(PY) -m pytest $(ARGS)
 
-test-all: $(VENV)/.pi-test ## run what needs more: built packages, every other Python found here
+test-all: $(VENV)/.pi-test ## run what needs more: built packages, a real model, every other Python found here
 	PY=$(PY) bash .ci/test-all
 
 check: $(VENV)/.pi-check ## ruff, pyright, codespell, layout

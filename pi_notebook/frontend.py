@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pi_notebook.render.bundle import MimeBundle
     from pi_notebook.render.live import Publish, View
+    from pi_notebook.render.widget import RunControls
 
 __all__ = ["cell_id", "flush_figures", "is_headless", "publish", "shell", "view"]
 
@@ -44,15 +45,24 @@ def cell_id() -> str | None:
     return None if request is None else request.get("metadata", {}).get("cellId")
 
 
-def view(post: Callable[[Callable[[], None]], None], *, quiet: bool = False) -> View:
+def view(
+    post: Callable[[Callable[[], None]], None],
+    *,
+    agent: str,
+    controls: RunControls,
+    quiet: bool = False,
+) -> View:
     """Choose how the next run is shown.
 
     Args:
         post: Has the cell's own thread call something: what other threads send would land in
             whichever cell runs there.
+        agent: Name of the agent.
+        controls: What the buttons of the run do.
         quiet: Show nothing.
     """
-    from pi_notebook.render.live import LiveView, SilentView, StaticView, TerminalView
+    from pi_notebook.render.live import SilentView, StaticView, TerminalView
+    from pi_notebook.render.widget import WidgetView
 
     ipython = shell()
     if quiet or ipython is None:
@@ -61,7 +71,7 @@ def view(post: Callable[[Callable[[], None]], None], *, quiet: bool = False) -> 
         return StaticView(_publisher(post))
     if getattr(ipython, "kernel", None) is None:
         return TerminalView(lambda text: post(lambda: _write(text)))
-    return LiveView(_publisher(post))
+    return WidgetView(agent, _publisher(post), controls)
 
 
 def publish(data: MimeBundle, metadata: Mapping[str, Any] | None = None) -> None:

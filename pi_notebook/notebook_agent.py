@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.backend import current_backend
-from pi_agent_kernel.errors import AgentBusyError
+from pi_agent_kernel.errors import AgentBusyError, ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 from pi_agent_kernel.hooks import AfterToolCallResult
 from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
 from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 
 from pi_notebook import frontend
 from pi_notebook.errors import AgentAborted, AgentFailed
@@ -77,6 +78,7 @@ class NotebookAgent(Agent):
             model=chosen.model,
             tools=tools,
             system_prompt=system_prompt,
+            retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
             after_tool_call=self._explain_foreign_loop,
         )
@@ -99,7 +101,8 @@ class NotebookAgent(Agent):
         Raises:
             AgentBusyError: A run is active.
             AgentAborted: The run was aborted; what had arrived is shown and kept.
-            AgentFailed: The run ended in an error.
+            AgentFailed: The run ended in an error; its cause is a `ContextOverflowError` if the
+                conversation no longer fits the model.
 
         Cancellation: As in `Agent.prompt`.
         """
@@ -267,7 +270,9 @@ class _ShownRun:
         self._run = run
         self._post = run.post
         # Both are asked for here: on a thread of its own the run would find no cell.
-        self._view = frontend.view(run.post, quiet=quiet)
+        self._view = frontend.view(
+            run.post, agent=agent.name, controls=_Controls(agent), quiet=quiet
+        )
         self._cell_id = frontend.cell_id()
 
     async def follow(self, agent: NotebookAgent, work: Callable[[], Awaitable[None]]) -> None:
@@ -302,7 +307,34 @@ class _ShownRun:
         if self._reducer.status == "aborted":
             raise AgentAborted
         if self._reducer.status == "error":
-            raise AgentFailed(f"agent run failed: {self._reducer.error or 'no reason given'}")
+            reason = self._reducer.error or "no reason given"
+            cause = ContextOverflowError(reason) if self._reducer.overflowed else None
+            raise AgentFailed(f"agent run failed: {reason}") from cause
+
+
+class _Controls:
+    """Do what the buttons of a run ask for; on any thread."""
+
+    def __init__(self, agent: NotebookAgent) -> None:
+        self._agent = agent
+
+    def stop(self) -> None:
+        self._agent.abort()
+
+    def steer(self, text: str) -> None:
+        self._agent.steer(text)
+
+    def follow(self, text: str) -> None:
+        self._agent.follow_up(text)
+
+    def asks(self) -> list[dict[str, Any]]:
+        return []
+
+    def approve(self, number: int, args: str | None, *, always: bool) -> None:
+        del number, args, always
+
+    def deny(self, number: int, reason: str) -> None:
+        del number, reason
 
 
 def _user_messages(input: PromptInput) -> int:

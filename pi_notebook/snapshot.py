@@ -9,7 +9,7 @@ same picture.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pi_agent_kernel.events import (
@@ -19,6 +19,7 @@ from pi_agent_kernel.events import (
     MessageStart,
     MessageUpdate,
     ModelRequestStart,
+    ModelRetry,
     ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
@@ -34,12 +35,15 @@ from pi_agent_kernel.messages import (
     UserMessage,
     text_of,
 )
+from pi_agent_kernel.models.overflow import is_context_overflow
 
 __all__ = [
+    "Discarded",
     "Image",
     "Note",
     "Part",
     "Progress",
+    "Retry",
     "RunReducer",
     "RunSnapshot",
     "RunStatus",
@@ -76,6 +80,23 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Discarded:
+    """Hold what a request that failed had answered by then; it is no part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Hold that a request failed and is made again; `wait_ms` is None once that has begun."""
+
+    reason: str
+    attempt: int
+    max_attempts: int
+    wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """Hold an image of a tool result: base64 text and its media type."""
 
@@ -105,7 +126,7 @@ class ToolRun:
     raised: str | None = None
 
 
-Part = Text | Thinking | Note | ToolRun
+Part = Text | Thinking | Note | Discarded | Retry | ToolRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +162,17 @@ class RunSnapshot:
     def tool_runs(self) -> tuple[ToolRun, ...]:
         """The tool calls, in the order the model made them."""
         return tuple(part for part in self.parts if isinstance(part, ToolRun))
+
+
+#: What a reader is told of a failure, by the kind of its event.
+_REASONS = {
+    "rate_limit": "rate limit reached",
+    "overloaded": "overloaded",
+    "server": "server error",
+    "connection": "connection failed",
+    "timeout": "no answer in time",
+    "incomplete": "reply cut off",
+}
 
 
 class _Call:
@@ -199,13 +231,15 @@ class RunReducer:
         self._model = model
         self._status: RunStatus = "running"
         self._turns = 0
-        self._parts: list[Text | Thinking | Note | _Call] = []
+        self._parts: list[Text | Thinking | Note | Discarded | Retry | _Call] = []
+        self._response_at = 0  # where the parts of the last response begin
         self._calls: dict[str, _Call] = {}  # of the last response: ids may repeat in a later one
         self._open: AssistantMessage | None = None
         self._update: MessageUpdate | None = None
         self._tokens = Tokens()
         self._stop_reason: str | None = None
         self._error: str | None = None
+        self._overflowed = False
         self._prompts = prompts
 
     @property
@@ -218,6 +252,11 @@ class RunReducer:
         """Why the run failed, if it did."""
         return self._error
 
+    @property
+    def overflowed(self) -> bool:
+        """Whether the last request did not fit the model's context window."""
+        return self._overflowed
+
     def apply(self, event: AgentEvent) -> None:
         """Take the next event of the run."""
         match event:
@@ -225,6 +264,7 @@ class RunReducer:
                 self._update = event
             case MessageStart(message=AssistantMessage() as message):
                 self._open, self._update = message, None
+                self._begin_attempt()
             case MessageEnd(message=message):
                 self._close_message(message)
             case ToolExecutionStart(tool_call_id=identity):
@@ -237,6 +277,10 @@ class RunReducer:
                 self._turns += 1
             case ModelRequestStart(model=model):
                 self._model = model
+                self._begin_attempt()
+                self._response_at = len(self._parts)
+            case ModelRetry():
+                self._retry(event)
             case AgentEnd():
                 reason = self._stop_reason
                 self._status = reason if reason in ("aborted", "error") else "ok"
@@ -280,6 +324,7 @@ class RunReducer:
         if isinstance(message, AssistantMessage):
             self._open = self._update = None
             self._calls = {}
+            self._response_at = len(self._parts)
             for block in message.content:
                 part = _part(block)
                 if part is None:
@@ -296,11 +341,34 @@ class RunReducer:
                 total=before.total + used.total_tokens,
             )
             self._stop_reason, self._error = message.stop_reason, message.error_message
+            self._overflowed = is_context_overflow(message)
         elif isinstance(message, UserMessage):
             if self._prompts > 0:
                 self._prompts -= 1
             else:
                 self._parts.append(Note(text=text_of(message.content)))
+
+    def _retry(self, event: ModelRetry) -> None:
+        """Mark what the failed request answered, and say that it is made again."""
+        for position in range(self._response_at, len(self._parts)):
+            part = self._parts[position]
+            if isinstance(part, Text):
+                self._parts[position] = Discarded(text=part.text)
+            elif isinstance(part, _Call):  # it was not run; later parts keep their positions
+                self._parts[position] = Discarded(text="")
+        self._parts.append(
+            Retry(
+                reason=_REASONS.get(event.kind, "request failed"),
+                attempt=event.attempt,
+                max_attempts=event.max_attempts,
+                wait_ms=event.delay_ms,
+            )
+        )
+
+    def _begin_attempt(self) -> None:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, Retry):
+            self._parts[-1] = replace(last, wait_ms=None)
 
     def _call(
         self,

@@ -9,7 +9,13 @@ import tempfile
 
 import pytest
 
-LIMITS = {"kernel": 60, "slow": 900, "property": 0}  # seconds; 0: none of its own
+LIMITS = {
+    "browser": 120,
+    "llm": 240,
+    "kernel": 60,
+    "slow": 900,
+    "property": 0,
+}  # seconds; 0: none of its own
 
 # Before anything of Jupyter is imported: its folders, and what would choose a real model.
 for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):

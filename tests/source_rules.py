@@ -51,9 +51,13 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "interrupts",
             "snapshot",
             "cells",
+            "references",
             "approvals",
+            "server",
+            "branches",
+            "budget",
         ),
-        ("render", "frontend", "runtime", "tools"),
+        ("render", "frontend", "runtime", "tools", "export"),
         ("notebook_agent", "registry"),
         ("inspector",),
         ("magics",),
@@ -69,9 +73,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {
     f"{KERNEL}.models": (
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
-        "response", "streams", "abort", "request",
+        "response", "streams", "abort", "request", "wire",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
+    f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 
 JUPYTER = frozenset(

@@ -59,10 +59,13 @@ def test_wheel_has_both_packages_and_nothing_else(built) -> None:
     names = set(zipfile.ZipFile(built[1]).namelist())
 
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {
         "pi_agent_kernel",
         "pi_notebook",
     }
+    assert [name.partition(".data/")[2] for name in names if ".data/" in name] == [
+        "data/etc/jupyter/jupyter_server_config.d/pi_notebook.json"
+    ]
     assert {"pi_agent_kernel/py.typed", "pi_notebook/py.typed", QUICKSTART} <= names
     assert [name for name in names if name.endswith(".ipynb")] == [QUICKSTART]
     assert not [name for name in names if "/test_" in name or "__pycache__" in name]

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.events import MessageUpdate as MessageUpdate
     from pi_agent_kernel.events import ModelRequestStart as ModelRequestStart
     from pi_agent_kernel.events import ModelResponse as ModelResponse
+    from pi_agent_kernel.events import ModelRetry as ModelRetry
     from pi_agent_kernel.events import StreamDone as StreamDone
     from pi_agent_kernel.events import StreamError as StreamError
     from pi_agent_kernel.events import StreamStart as StreamStart
@@ -106,6 +107,16 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.faux import faux_text as faux_text
     from pi_agent_kernel.models.faux import faux_thinking as faux_thinking
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
+    from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
+    from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
+    from pi_agent_kernel.models.proxy import proxy_stream_fn as proxy_stream_fn
+    from pi_agent_kernel.models.proxy import stream_proxy as stream_proxy
+    from pi_agent_kernel.models.retry import retry_assistant_call as retry_assistant_call
+    from pi_agent_kernel.models.retry import retry_provider_request as retry_provider_request
+    from pi_agent_kernel.models.retry_policy import RetryPolicy as RetryPolicy
+    from pi_agent_kernel.models.transient import (
+        is_retryable_assistant_error as is_retryable_assistant_error,
+    )
     from pi_agent_kernel.request import Model as Model
     from pi_agent_kernel.request import ModelCost as ModelCost
     from pi_agent_kernel.request import StreamFn as StreamFn
@@ -191,11 +202,13 @@ __all__ = [
     "ModelError",
     "ModelRequestStart",
     "ModelResponse",
+    "ModelRetry",
     "NothingToContinueError",
     "OperationAborted",
     "PiAgentError",
     "PrepareRequestContext",
     "ResponseBuilder",
+    "RetryPolicy",
     "SessionError",
     "SessionFormatError",
     "StreamDone",
@@ -254,15 +267,22 @@ __all__ = [
     "get_current_tools",
     "get_default_stream_fn",
     "get_tool_state_changes",
+    "is_context_overflow",
+    "is_recoverable_length",
+    "is_retryable_assistant_error",
     "merge_client_identity",
     "normalize_context",
     "parse_streaming_json",
     "parse_tool_call_arguments",
+    "proxy_stream_fn",
     "resolve_transcript_tools",
+    "retry_assistant_call",
+    "retry_provider_request",
     "run_agent_loop",
     "run_agent_loop_continue",
     "run_tool_call",
     "set_default_stream_fn",
+    "stream_proxy",
     "thaw",
     "to_json",
     "to_tool_declaration",

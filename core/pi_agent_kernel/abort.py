@@ -7,14 +7,16 @@ once; whoever waits on an event loop is woken through that loop, never touched d
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import anyio
 
-__all__ = ["AbortController", "AbortSignal", "OperationAborted", "run_soon"]
+__all__ = ["AbortController", "AbortSignal", "OperationAborted", "run_soon", "until_abort"]
+
+T = TypeVar("T")
 
 
 class OperationAborted(Exception):
@@ -133,6 +135,32 @@ def run_soon(callback: Callable[[], object]) -> Callable[[], None]:
     from pi_agent_kernel.backend import current_backend
 
     return current_backend().soon(callback)
+
+
+async def until_abort(signal: AbortSignal | None, operation: Awaitable[T]) -> T:
+    """Await something, but no longer than until the abort.
+
+    Args:
+        signal: What ends the wait; None for nothing.
+        operation: Is cancelled by the abort.
+
+    Returns:
+        What the operation returns.
+
+    Raises:
+        OperationAborted: The signal was set off first.
+    """
+    import anyio
+
+    if signal is None:
+        return await operation
+    with anyio.CancelScope() as scope:
+        stop_watching = signal.cancel_on_abort(scope)
+        try:
+            return await operation
+        finally:
+            stop_watching()
+    raise OperationAborted
 
 
 def _call(callback: Callable[[], object]) -> None:

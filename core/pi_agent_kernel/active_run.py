@@ -204,6 +204,7 @@ def config_of(
         transport=agent.transport,
         thinking_budgets=agent.thinking_budgets,
         max_retry_delay_ms=agent.max_retry_delay_ms,
+        retry=agent.retry,
         identity=agent.identity,
         on_payload=agent.on_payload,
         on_response=agent.on_response,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.active_run import ActiveRun
     from pi_agent_kernel.invocation import RunSync
+    from pi_agent_kernel.models.retry_policy import RetryPolicy
     from pi_agent_kernel.tools import AgentTool
 
 __all__ = ["Agent"]
@@ -78,7 +79,9 @@ class Agent:
         session_id: Handed to the stream function; providers use it as a cache key.
         thinking_budgets: Tokens by thinking level, handed on.
         transport: "auto", "sse", "websocket" or "websocket-cached", handed on.
-        max_retry_delay_ms: Longest retry delay in milliseconds, handed on.
+        max_retry_delay_ms: Longest retry delay in milliseconds that a server may ask for, handed
+            on; 60,000 by default, 0 for any.
+        retry: Has replies that fail for a passing reason asked for again; by default the run ends.
         identity: Merged field by field over the default identity, handed on.
         steering_mode: "one-at-a-time" or "all".
         follow_up_mode: "one-at-a-time" or "all".
@@ -104,8 +107,8 @@ class Agent:
         "after_model_response", "after_tool_call", "after_tool_result", "before_model_request",
         "before_tool_call", "convert_to_llm", "finish_turn", "get_api_key", "identity", "log",
         "max_retry_delay_ms", "on_payload", "on_provider_stream_event", "on_response",
-        "prepare_next_turn", "prepare_next_turn_with_context", "prepare_request", "run_sync",
-        "session_id", "should_stop", "stream_fn", "thinking_budgets", "tool_execution",
+        "prepare_next_turn", "prepare_next_turn_with_context", "prepare_request", "retry",
+        "run_sync", "session_id", "should_stop", "stream_fn", "thinking_budgets", "tool_execution",
         "transform_context", "transport",
     )  # fmt: skip
 
@@ -135,6 +138,7 @@ class Agent:
         thinking_budgets: dict[str, int] | None = None,
         transport: Transport = "auto",
         max_retry_delay_ms: int | None = None,
+        retry: RetryPolicy | None = None,
         identity: ClientIdentity | None = None,
         steering_mode: QueueMode = "one-at-a-time",
         follow_up_mode: QueueMode = "one-at-a-time",
@@ -166,6 +170,7 @@ class Agent:
         self.thinking_budgets: dict[str, int] | None = thinking_budgets
         self.transport: Transport = transport
         self.max_retry_delay_ms: int | None = max_retry_delay_ms
+        self.retry: RetryPolicy | None = retry
         self.identity: ClientIdentity | None = identity
         self.tool_execution: hooks.ToolExecutionMode = tool_execution
         self.abort_grace: float = abort_grace

@@ -39,7 +39,7 @@ class Expiry(Protocol):
     ) -> bool: ...
 
     def expire(self) -> None:
-        """Cut the block off now, from a callback of the same loop."""
+        """Cut the block off now, or at the next wait after a hold; on the same loop."""
         ...
 
     def expire_in(self, seconds: float) -> None:
@@ -213,7 +213,7 @@ class _AsyncioExpiry:
         return kind is not None and issubclass(kind, asyncio.CancelledError)
 
     def expire(self) -> None:
-        if self._task is None or self._due:
+        if self._task is None or self._expired:
             return
         self._due = True
         if not self._held:

@@ -186,7 +186,7 @@ class ModelError(PiAgentError):
 
 
 class ContextOverflowError(ModelError):
-    """Say that the request does not fit the model's context window."""
+    """Say that the request does not fit the model's context window; trying again does not help."""
 
 
 class SessionError(PiAgentError):

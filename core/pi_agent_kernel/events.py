@@ -45,6 +45,7 @@ __all__ = [
     "MessageUpdate",
     "ModelRequestStart",
     "ModelResponse",
+    "ModelRetry",
     "ResponseRecord",
     "StreamDone",
     "StreamError",
@@ -366,6 +367,22 @@ class ModelResponse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: AssistantMessage
 
 
+class ModelRetry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Say that a request failed and is made again after `delay_ms` (MD-22, MD-23).
+
+    `attempt` is the number of the one to come. `error_message` says what happened; `kind` is its
+    class in one word, such as "rate_limit", "overloaded" or "incomplete".
+    """
+
+    type: ClassVar[str] = "model_retry"
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+    kind: str = "unknown"
+
+
 class ToolBatchStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Open the tool calls of one response (S4-04)."""
 
@@ -401,6 +418,7 @@ AgentEvent = (
     | ToolExecutionEnd
     | ModelRequestStart
     | ModelResponse
+    | ModelRetry
     | ToolBatchStart
     | ToolBatchEnd
     | AgentIdle
@@ -422,9 +440,9 @@ AGENT_EVENTS: frozenset[type[AgentEvent]] = frozenset(
     }
 )
 
-#: The five events of group S4, for listeners that ask for them (D8).
+#: The events of group S4 and `ModelRetry`, for listeners that ask for them (D8).
 LIFECYCLE_EVENTS: frozenset[type[AgentEvent]] = frozenset(
-    {ModelRequestStart, ModelResponse, ToolBatchStart, ToolBatchEnd, AgentIdle}
+    {ModelRequestStart, ModelResponse, ModelRetry, ToolBatchStart, ToolBatchEnd, AgentIdle}
 )
 
 #: Everything: `agent.subscribe(listener, events=ALL_EVENTS)`.

@@ -11,6 +11,7 @@ from pi_agent_kernel.events import (
     MessageEnd,
     ModelRequestStart,
     ModelResponse,
+    ModelRetry,
     ToolExecutionEnd,
     ToolExecutionStart,
 )
@@ -68,8 +69,14 @@ def _told(record: LogRecord) -> Iterator[str]:
             yield f"the host called {name}" + (f": {detail}" if detail else "")
         case AgentStart():
             yield "the run started"
-        case ModelRequestStart(model=model, message_count=count):
-            yield f"{model} was asked, with {count} messages"
+        case ModelRequestStart(model=model, message_count=count, attempt=attempt):
+            again = f" (attempt {attempt})" if attempt > 1 else ""
+            yield f"{model} was asked, with {count} messages{again}"
+        case ModelRetry() as retry:
+            yield (
+                f"the request failed and is made again in {retry.delay_ms} ms "
+                f"(attempt {retry.attempt} of {retry.max_attempts}): {retry.error_message}"
+            )
         case ModelResponse(stop_reason=reason, message=message):
             calls = ", ".join(call.name for call in message.tool_calls)
             yield (

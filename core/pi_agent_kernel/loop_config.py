@@ -31,6 +31,7 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 from pi_agent_kernel.request import ClientIdentity, Model, Transport
 
 __all__ = ["STANDARD_MESSAGES", "AgentLoopConfig", "default_convert_to_llm"]
@@ -50,7 +51,8 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     The hooks are described in `hooks`. `get_steering_messages` and `get_follow_up_messages`
     return the next batch of queued messages, `return_messages` takes a batch back that could
     not be used, and `has_queued_messages` says whether anything waits. `lifecycle_events` adds
-    the events of group S4; `prompts_are_queued` says that the prompts go back to
+    the events of group S4; `retry` asks again for replies that failed;
+    `prompts_are_queued` says that the prompts go back to
     `return_messages` if the run breaks before it announces them; `tasks` gets the tasks of the
     run's tools while they run.
     """
@@ -81,6 +83,7 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     transport: Transport | None = None
     thinking_budgets: Any = None
     max_retry_delay_ms: int | None = None
+    retry: RetryPolicy | None = None
     identity: ClientIdentity | None = None
     on_payload: Callable[..., Any] | None = None
     on_response: Callable[..., Any] | None = None

@@ -4,8 +4,9 @@
                     -> get_api_key -> model_request_start -> stream_fn
                     -> message_start, message_update ..., after_model_response
                     -> message_end -> model_response
+    failed for a passing reason? -> model_retry, the wait, and all of it again
 
-Source: CO-07, CO-08, LP-05, EV-08, EV-09, AB-02, S4-02, S4-03, DEVIATIONS 1, 4.
+Source: CO-07, CO-08, LP-05, EV-08, EV-09, AB-02, S4-02, S4-03, MD-22, DEVIATIONS 1, 4.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
+from pi_agent_kernel.abort import OperationAborted
 from pi_agent_kernel.awaiting import is_async_generator, is_awaitable
 from pi_agent_kernel.backend import Expiry
 from pi_agent_kernel.events import (
@@ -25,6 +27,7 @@ from pi_agent_kernel.events import (
     MessageUpdate,
     ModelRequestStart,
     ModelResponse,
+    ModelRetry,
     StreamDone,
     StreamError,
     StreamEvent,
@@ -46,22 +49,48 @@ _Request = tuple[TranscriptContext, StreamOptions]
 
 
 async def request_response(run: Run) -> AssistantMessage | None:
-    """Ask the model and record its answer.
+    """Ask the model and record its answer; ask again as the run's retry policy says.
+
+    Every attempt is a request of its own: its answer is in the transcript, and hooks see it.
 
     Returns:
-        The answer, in the transcript and announced; None if the run was aborted before the
+        The last answer, in the transcript and announced; None if the run was aborted before the
         request was announced, so that there was none.
     """
-    request = await _prepare(run)
-    if request is None:
-        return None
+    config = run.config
+    attempt = 1
+    while True:
+        request = await _prepare(run, attempt)
+        if request is None:
+            return None
+        retries = _Retries(run, attempt)
+        final = await _attempt(run, request, retries)
+        if config.retry is None or final.stop_reason != "error" or run.aborted:
+            return final
+        from pi_agent_kernel.models.retry import next_attempt, pause  # few runs need it
+
+        limit = config.max_retry_delay_ms
+        planned = next_attempt(config.retry, retries.attempt, final, limit)
+        if planned is None:
+            return final
+        attempt = planned.attempt
+        if config.lifecycle_events:
+            await run.send(planned)
+        try:
+            await pause(planned.delay_ms / 1000, run.signal)
+        except OperationAborted:
+            return None
+
+
+async def _attempt(run: Run, request: _Request, retries: _Retries) -> AssistantMessage:
     last: StreamEvent | None = None
     final: AssistantMessage | None = None
     if run.config.lifecycle_events:
         count = len(request[0].messages)
-        await run.send(ModelRequestStart(model=run.model.id, message_count=count))
+        attempt = retries.attempt
+        await run.send(ModelRequestStart(model=run.model.id, message_count=count, attempt=attempt))
     if not run.aborted:
-        last, final = await _stream(run, request)
+        last, final = await _stream(run, request, retries)
     if final is None:
         final = _unfinished(run, last)
     final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
@@ -83,7 +112,7 @@ async def request_response(run: Run) -> AssistantMessage | None:
     return final
 
 
-async def _prepare(run: Run) -> _Request | None:
+async def _prepare(run: Run, attempt: int) -> _Request | None:
     """Run the request-side hooks in order; None as soon as the run is aborted."""
     config, signal = run.config, run.signal
     if run.aborted:
@@ -131,6 +160,8 @@ async def _prepare(run: Run) -> _Request | None:
         transport=config.transport,
         thinking_budgets=config.thinking_budgets,
         max_retry_delay_ms=config.max_retry_delay_ms,
+        max_retries=None if config.retry is None else config.retry.max_retries,
+        attempt=attempt,
         identity=run.identity,
         on_payload=config.on_payload,
         on_response=config.on_response,
@@ -140,7 +171,7 @@ async def _prepare(run: Run) -> _Request | None:
 
 
 async def _stream(
-    run: Run, request: _Request
+    run: Run, request: _Request, retries: _Retries
 ) -> tuple[StreamEvent | None, AssistantMessage | None]:
     """Forward a response's events; returns the last one and the final message, if any came."""
     emit, signal = run.emit, run.signal
@@ -150,7 +181,10 @@ async def _stream(
     key = 0
     try:
         with run.backend.expiry() as expiry:
-            stream, key = await _open(run, request, expiry)
+            retries.expiry = expiry
+            context, options = request
+            options = msgspec.structs.replace(options, on_retry=retries.announce)
+            stream, key = await _open(run, (context, options), expiry)
             at_once = is_async_generator(stream)
             async for event in stream:
                 kind = cast("type[Any]", type(event))
@@ -181,13 +215,49 @@ async def _stream(
             else:
                 final = await _result_of(stream)
     finally:
+        retries.expiry = None
         run.watch.discard(key)
         if is_async_generator(stream):
             # Its clean-up may wait for a network that is gone.
             with run.backend.expiry() as expiry:
                 expiry.expire_in(run.config.abort_grace + CLOSING)
                 await stream.aclose()
+    if retries.error is not None:
+        raise retries.error
     return last, final
+
+
+class _Retries:
+    """Count the attempts of a request, and announce those its stream function makes by itself."""
+
+    __slots__ = ("_run", "attempt", "error", "expiry")
+
+    def __init__(self, run: Run, attempt: int) -> None:
+        self._run = run
+        self.attempt: int = attempt
+        #: Of the block that the stream is read in; None when it is read no more.
+        self.expiry: Expiry | None = None
+        #: What a listener raised: the run fails, although the stream function may catch it.
+        self.error: Exception | None = None
+
+    async def announce(self, retry: ModelRetry) -> None:
+        """Be `on_retry` of the request."""
+        expiry = self.expiry
+        if expiry is None:
+            return
+        self.attempt = retry.attempt
+        if not self._run.config.lifecycle_events:
+            return
+        # An abort cuts off the model's stream, never a listener.
+        expiry.hold()
+        try:
+            await self._run.send(retry)
+        except Exception as error:
+            self.error = error
+            raise
+        finally:
+            if expiry.release():
+                expiry.expire()
 
 
 def _final_of(event: StreamDone | StreamError) -> AssistantMessage:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import cast, get_args
 
 from pi_agent_kernel.hooks import ToolExecutionMode
+from pi_agent_kernel.models.retry_policy import RetryPolicy
 from pi_agent_kernel.request import Transport
 
 __all__ = ["check_option"]
@@ -99,6 +100,11 @@ def _identity(name: str, value: object) -> None:
         raise TypeError(f'{name} is a dict, such as {{"version": "1"}}, or None, not {value!r}.')
 
 
+def _policy(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, RetryPolicy):
+        raise TypeError(f"{name} is a RetryPolicy, such as RetryPolicy(), or None, not {value!r}.")
+
+
 _FUNCTIONS = (
     *("convert_to_llm", "transform_context", "prepare_request", "finish_turn"),
     *("prepare_next_turn", "prepare_next_turn_with_context", "before_tool_call"),
@@ -115,6 +121,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "thinking_budgets": _budgets,
     "transport": _one_of(get_args(Transport)),
     "max_retry_delay_ms": _milliseconds,
+    "retry": _policy,
     "identity": _identity,
     "tool_execution": _one_of(get_args(ToolExecutionMode)),
     "abort_grace": _seconds,

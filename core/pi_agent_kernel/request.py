@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, overloa
 import msgspec
 
 from pi_agent_kernel.abort import AbortSignal
-from pi_agent_kernel.events import AssistantMessageEvent
+from pi_agent_kernel.events import AssistantMessageEvent, ModelRetry
 from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import Message
 
@@ -133,7 +133,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what a request needs beside its messages (CO-08 to CO-11). All may be absent.
 
     `reasoning` is the thinking level, absent for "off". `on_payload` may return a replacement
-    for the payload; the other callbacks observe.
+    for the payload; the other callbacks observe. `attempt` is the number of the first attempt this
+    request makes, of `max_retries` + 1 in all; a stream function that makes another by itself
+    announces it to `on_retry` before it waits.
     """
 
     signal: AbortSignal | None = None
@@ -143,6 +145,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     transport: Transport | None = None
     thinking_budgets: Mapping[str, int] | None = None
     max_retry_delay_ms: int | None = None
+    max_retries: int | None = None
+    attempt: int = 1
     identity: ClientIdentity | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -151,6 +155,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_payload: Callable[..., Any] | None = None
     on_response: Callable[..., Any] | None = None
     on_provider_stream_event: Callable[..., Any] | None = None
+    on_retry: Callable[[ModelRetry], object] | None = None
 
 
 StreamEvents = AsyncIterable[AssistantMessageEvent]

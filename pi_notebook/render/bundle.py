@@ -13,9 +13,9 @@ from pi_agent_kernel.json_value import thaw
 
 from pi_notebook.render.html import run_html
 from pi_notebook.render.safe_markdown import fenced, safe_markdown
-from pi_notebook.render.text import ending, plain_text, plain_tool
+from pi_notebook.render.text import ending, plain_text, plain_tool, retry_line
 from pi_notebook.render.untrusted import LONGEST_ANSWER, bound, clean
-from pi_notebook.snapshot import Note, Text, Thinking, ToolRun
+from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
     from pi_notebook.render.html import Rendering
@@ -57,7 +57,13 @@ def live_bundle(run: RunSnapshot, render: Rendering) -> MimeBundle:
 
 def run_markdown(run: RunSnapshot) -> str:
     """Write a run as Markdown; its thinking is left out."""
-    pieces = [piece for part in run.parts if (piece := _markdown_piece(part))]
+    pieces: list[str] = []
+    before: Part | None = None
+    for part in run.parts:
+        piece = _markdown_piece(part, before)
+        if piece:
+            pieces.append(piece)
+            before = part
     closing = ending(run)
     if closing:
         pieces.append(fenced(closing))
@@ -87,6 +93,12 @@ def run_json(run: RunSnapshot) -> dict[str, Any]:
         },
         "stopReason": run.stop_reason,
     }
+    retries = [part for part in run.parts if isinstance(part, Retry)]
+    if retries:
+        data["retries"] = [
+            {"reason": one.reason, "attempt": one.attempt, "maxAttempts": one.max_attempts}
+            for one in retries
+        ]
     if run.error is not None:
         data["errorMessage"] = bound(run.error)
     return data
@@ -124,7 +136,7 @@ def _as_text(value: object) -> str:
     )
 
 
-def _markdown_piece(part: Part) -> str:
+def _markdown_piece(part: Part, before: Part | None) -> str:
     match part:
         case Text(text=text):
             return safe_markdown(bound(text, LONGEST_ANSWER).strip("\n"))
@@ -132,5 +144,9 @@ def _markdown_piece(part: Part) -> str:
             return fenced(plain_tool(part))
         case Note(text=text):
             return fenced(f"» {bound(text).strip()}")
+        case Discarded(text=text):
+            return fenced(bound(text).strip("\n")) if text else ""
+        case Retry():
+            return fenced(f"[{retry_line(part, before)}]")
         case Thinking():
             return ""

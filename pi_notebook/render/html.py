@@ -22,14 +22,14 @@ from pi_notebook.render.untrusted import (
     json_text,
     signature,
 )
-from pi_notebook.snapshot import Note, Text, Thinking, ToolRun
+from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pi_notebook.snapshot import Image, Part, RunSnapshot, Tokens
 
-__all__ = ["Rendering", "run_html", "style"]
+__all__ = ["Rendering", "footer_html", "part_html", "run_html", "style", "whole_style"]
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LONGEST_IMAGE = 4_000_000
@@ -44,6 +44,7 @@ _SECTIONS = {
     "table": re.compile("<table"),
     "quote": re.compile("<blockquote"),
     "fold": re.compile("<details"),
+    "again": re.compile('class="pi-again"'),
     "note": re.compile('class="pi-note"'),
     "problem": re.compile('class="pi-problem"'),
     "rows": re.compile('class="pi-rows"'),
@@ -69,7 +70,7 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
     """
     live = run.status == "running"
     pieces = [
-        _part_html(part, position, live=live, render=render)
+        part_html(part, position, live=live, render=render)
         for position, part in enumerate(run.parts)
     ]
     if live:
@@ -80,7 +81,7 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
         pieces.append(
             f'<div class="pi-problem">{_text(bound(run.error or "the run failed"))}</div>'
         )
-    pieces.append(_footer(run))
+    pieces.append(footer_html(run))
     body = "\n".join(piece for piece in pieces if piece)
     # A reader that speaks hears a live answer as it grows, when it pauses.
     spoken = ' aria-live="polite"' if live else ""
@@ -89,6 +90,11 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
         f'<div class="pi pi-run" role="group" aria-label="{label}"{spoken}>\n'
         f"<style>{style(body)}</style>\n{body}\n</div>"
     )
+
+
+def whole_style() -> str:
+    """Return all sections of the style sheet, for a page that changes."""
+    return "".join(_sheet().values())
 
 
 def style(body: str) -> str:
@@ -115,7 +121,8 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-def _part_html(part: Part, position: int, *, live: bool, render: Rendering | None) -> str:
+def part_html(part: Part, position: int, *, live: bool, render: Rendering | None = None) -> str:
+    """Write one part of a run."""
     match part:
         case Text(text=text):
             text = bound(text, LONGEST_ANSWER)
@@ -128,8 +135,24 @@ def _part_html(part: Part, position: int, *, live: bool, render: Rendering | Non
             )
         case Note(text=text):
             return f'<div class="pi-note" dir="auto">{_text(bound(text).strip())}</div>'
+        case Discarded(text=""):
+            return ""
+        case Discarded(text=text):
+            return (
+                '<details class="pi-fold"><summary>text of the attempt that failed</summary>\n'
+                f'<div class="pi-thought" dir="auto">{_text(bound(text).strip())}</div></details>'
+            )
+        case Retry():
+            return _retry_html(part, live=live)
         case ToolRun():
             return _tool_html(part, live=live)
+
+
+def _retry_html(retry: Retry, *, live: bool) -> str:
+    wait = retry.wait_ms if live else None
+    soon = f" in {max(1, round(wait / 1000))} s" if wait is not None else ""
+    line = f"{retry.reason}, trying again{soon} ({retry.attempt} of {retry.max_attempts})"
+    return f'<div class="pi-again">{_text(line)}</div>'
 
 
 def _tool_html(tool: ToolRun, *, live: bool) -> str:
@@ -202,7 +225,8 @@ def _image_html(image: Image, *, live: bool) -> str:
     return f'\n<img alt="image of the tool" src="data:{image.mime_type};base64,{image.data}">'
 
 
-def _footer(run: RunSnapshot) -> str:
+def footer_html(run: RunSnapshot) -> str:
+    """Write the line below a run: how it stands, its model, its tokens."""
     match run.status, run.stop_reason:
         case "running", _:
             state, words = "live", f"turn {run.turns}" if run.turns else "starting"

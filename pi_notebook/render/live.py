@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from pi_notebook.render.bundle import MimeBundle
     from pi_notebook.snapshot import RunSnapshot
 
-__all__ = ["LiveView", "Publish", "SilentView", "StaticView", "TerminalView", "View"]
+__all__ = [
+    "Later",
+    "LiveView",
+    "Pace",
+    "Publish",
+    "SilentView",
+    "StaticView",
+    "TerminalView",
+    "View",
+]
 
 #: Seconds between two updates, at least.
 INTERVAL = 0.1
@@ -73,8 +82,8 @@ class View(Protocol):
         ...
 
 
-class _Pace:
-    """Refresh at most every `INTERVAL`, and never leave a change unshown for longer.
+class Pace:
+    """Refresh at most every `interval`, and never leave a change unshown for longer.
 
     A stream that never lets the loop turn is served by `changed`, a quiet one by the timer.
 
@@ -82,28 +91,36 @@ class _Pace:
         refresh: Shows the run as it is.
         clock: Seconds that only go forward.
         later: Calls back on the loop of the run.
+        interval: Seconds between two refreshes, at least.
     """
 
     def __init__(
-        self, refresh: Callable[[], object], clock: Callable[[], float], later: Later
+        self,
+        refresh: Callable[[], object],
+        clock: Callable[[], float],
+        later: Later,
+        interval: float = INTERVAL,
     ) -> None:
         self._refresh = refresh
         self._clock = clock
         self._later = later
-        self._due = clock() + INTERVAL
+        self._interval = interval
+        self._due = clock() + interval
         self._awaited = False  # whether the timer will ring
         self._stopped = False
 
     def changed(self) -> None:
+        """Refresh now if it is time, else arrange for it."""
         now = self._clock()
         if now >= self._due:
             self._refresh()
-            self._due = self._clock() + INTERVAL
+            self._due = self._clock() + self._interval
         elif not self._awaited:
             self._awaited = True
             self._later(self._due - now, self._ring)
 
     def stop(self) -> None:
+        """Refresh no more."""
         self._stopped = True
 
     def _ring(self) -> None:
@@ -129,12 +146,22 @@ class LiveView:
 
     def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
         """Make the output at once: something goes on."""
+        self._take, self._later = take, later
         self._send(live_bundle(take(), self._render), update=False)
-        self._pace = _Pace(lambda: self._update(take()), self._clock, later)
+        self._pace = Pace(lambda: self._update(take()), self._clock, later)
 
     def changed(self) -> None:
         """Update now if it is time, else arrange for it."""
         self._pace.changed()
+
+    def pause(self) -> None:
+        """Send nothing until `resume` or `close`."""
+        self._pace.stop()
+
+    def resume(self) -> None:
+        """Send the run as it is, and go on."""
+        self._pace = Pace(lambda: self._update(self._take()), self._clock, self._later)
+        self._send(live_bundle(self._take(), self._render), update=True)
 
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Send the full bundle; nothing follows it."""
@@ -198,7 +225,7 @@ class TerminalView:
 
     def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
         """Begin; there is nothing to write yet."""
-        self._pace = _Pace(lambda: self._update(take()), self._clock, later)
+        self._pace = Pace(lambda: self._update(take()), self._clock, later)
 
     def changed(self) -> None:
         """Write what is new if it is time, else arrange for it."""

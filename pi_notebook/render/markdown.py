@@ -48,10 +48,24 @@ class MarkdownStream:
         """Render the text so far.
 
         Args:
-            text: What `html` was given last, and more; any other text starts over.
+            text: What it was given last, and more; any other text starts over.
         """
         if too_much(text):
             return _as_it_is(text)
+        done, rest = self.split(text)
+        return done + parser().render(rest)
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Divide the text so far: HTML of the blocks that no longer change, and the last one.
+
+        Args:
+            text: As for `html`.
+
+        Returns:
+            The HTML, and the text of the block that still grows.
+        """
+        if too_much(text):
+            return "", text
         if not text.startswith(self._done):
             self._done = self._html = ""
         markdown = parser()
@@ -64,8 +78,7 @@ class MarkdownStream:
             self._html += markdown.renderer.render(tokens[:last], markdown.options, environment)
             lines = rest.split("\n", start[0])
             self._done += rest[: len(rest) - len(lines[-1])]
-            tokens = tokens[last:]
-        return self._html + markdown.renderer.render(tokens, markdown.options, environment)
+        return self._html, text[len(self._done) :]
 
 
 def too_much(text: str) -> bool:

@@ -16,12 +16,12 @@ from pi_notebook.render.untrusted import (
     first_line,
     signature,
 )
-from pi_notebook.snapshot import Note, Text, Thinking, ToolRun
+from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
     from pi_notebook.snapshot import Part, RunSnapshot
 
-__all__ = ["ending", "plain_text", "plain_tool"]
+__all__ = ["ending", "plain_text", "plain_tool", "retry_line"]
 
 
 def plain_text(run: RunSnapshot) -> str:
@@ -29,7 +29,7 @@ def plain_text(run: RunSnapshot) -> str:
     text = ""
     before: Part | None = None
     for part in run.parts:
-        piece = _piece(part)
+        piece = _piece(part, before)
         if not piece:
             continue
         if before is not None:
@@ -55,6 +55,17 @@ def ending(run: RunSnapshot) -> str:
             return ""
 
 
+def retry_line(retry: Retry, before: Part | None) -> str:
+    """Say that a request is made again; the wait is left out, as it differs each time.
+
+    Args:
+        retry: The part.
+        before: The one before it.
+    """
+    dropped = "the text above is dropped, " if isinstance(before, Discarded) else ""
+    return f"{retry.reason}, {dropped}trying again ({retry.attempt} of {retry.max_attempts})"
+
+
 def plain_tool(tool: ToolRun) -> str:
     """Write a tool call as one line, with its result behind or below it."""
     line = f"▸ {first_line(tool.name)}({signature(tool.arguments)})"
@@ -71,9 +82,9 @@ def plain_tool(tool: ToolRun) -> str:
     return f"{line} {mark}\n" + "\n".join(f"  {row}".rstrip() for row in result.split("\n"))
 
 
-def _piece(part: Part) -> str:
+def _piece(part: Part, before: Part | None) -> str:
     match part:
-        case Text(text=text):
+        case Text(text=text) | Discarded(text=text):
             return bound(text, LONGEST_ANSWER).strip("\n").rstrip()
         case ToolRun(state="announced"):
             return ""  # its arguments are still being written
@@ -81,5 +92,7 @@ def _piece(part: Part) -> str:
             return plain_tool(part)
         case Note(text=text):
             return f"» {clean(text.strip())}"
+        case Retry():
+            return f"[{retry_line(part, before)}]"
         case Thinking():
             return ""

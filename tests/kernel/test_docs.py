@@ -15,6 +15,7 @@ from pi_agent_kernel import (
     AgentState,
     AgentTool,
     AssistantMessageEvent,
+    RetryPolicy,
     faux_assistant_message,
     faux_provider,
     faux_tool_call,
@@ -131,7 +132,7 @@ def test_tree_names_every_field_of_an_event():
 
 
 def test_tree_is_in_the_order_of_a_run():
-    """In a run with a tool that reports progress, events first come in the order of the tree."""
+    """Events of a run with a retry and a tool first come in the order of the tree."""
 
     def execute(_tool_call_id, _params, _signal, on_update):
         on_update("half")
@@ -139,12 +140,17 @@ def test_tree_is_in_the_order_of_a_run():
 
     faux = faux_provider()
     faux.set_responses(
-        [faux_assistant_message(faux_tool_call("work", {})), faux_assistant_message("Done.")]
+        [
+            faux_assistant_message("We", stop_reason="error", error_message="overloaded"),
+            faux_assistant_message(faux_tool_call("work", {})),
+            faux_assistant_message("Done."),
+        ]
     )
     agent = Agent(
         stream_fn=faux.stream_fn,
         model=faux.model(),
         tools=[AgentTool(name="work", execute=execute)],
+        retry=RetryPolicy(base_delay_ms=0),
     )
     seen = []
     agent.subscribe(lambda event, _signal: seen.append(event.type), events=ALL_EVENTS)

@@ -4,6 +4,7 @@ import anyio
 import pytest
 from pi_agent_kernel import (
     ALL_EVENTS,
+    RetryPolicy,
     TextContent,
     Usage,
     faux_assistant_message,
@@ -84,9 +85,11 @@ async def test_a_listener_that_raises_once_fails_the_run(kind):
             raise Broken("listener")
 
     s = Scripted(
+        faux_assistant_message("", stop_reason="error", error_message="overloaded"),
         [call("t", "a"), call("t", "b")],
         "end",
         tools=[make_tool(lambda i, p, g, update: update("half"))],
+        retry=RetryPolicy(base_delay_ms=0),
     )
     s.agent.subscribe(once, events=kind)
     if kind in {"agent_end", "agent_idle"}:  # the run is closed: it cannot become a message

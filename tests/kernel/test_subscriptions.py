@@ -9,9 +9,11 @@ from pi_agent_kernel import (
     AgentEnd,
     AgentStart,
     MessageEnd,
+    RetryPolicy,
     TextDelta,
     ToolExecutionEnd,
     TurnStart,
+    faux_assistant_message,
     faux_provider,
 )
 from pi_agent_kernel.abort import AbortSignal
@@ -58,7 +60,13 @@ def test_stream_events_cannot_be_subscribed_to(agent):
 
 async def test_the_default_is_the_ten_events_of_the_reference():
     """The lifecycle events reach only a listener that asks for them (EV-01, D8)."""
-    s = Scripted(call(), "ok", tools=[make_tool(lambda i, p, g, update: update("half"))])
+    s = Scripted(
+        faux_assistant_message("", stop_reason="error", error_message="overloaded"),
+        call(),
+        "ok",
+        tools=[make_tool(lambda i, p, g, update: update("half"))],
+        retry=RetryPolicy(base_delay_ms=0),
+    )
     seen = set()
     s.agent.subscribe(lambda e, _: seen.add(type(e)))
     await s.prompt()

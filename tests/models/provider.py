@@ -77,7 +77,8 @@ async def ask_format(api, url, messages=GO, **options):
 
 
 async def play(url, messages=GO, *, env=None, idle_timeout=LIMIT, model=None, **options):
-    """Return the events of one request."""
+    """Return the events of one request; it is made once, unless `max_retries` says otherwise."""
+    options.setdefault("max_retries", 0)
     stream = provider_stream_fn(env=env or {}, idle_timeout=idle_timeout)(
         model or model_at(url), TranscriptContext(messages=messages), StreamOptions(**options)
     )

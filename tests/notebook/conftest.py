@@ -98,10 +98,14 @@ class Kernel:
         stdin: bool = False,
         interrupt_when: Callable[[dict[str, Any]], bool] | None = None,
         interrupts: int = 1,
+        answer: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None,
     ) -> "Outcome":
-        """Run a cell to its end; send interrupts once a message of it fits."""
+        """Run a cell to its end; send interrupts once a message of it fits.
+
+        `answer` is a front end's part: from a message of the cell to what its widget says then.
+        """
         while True:
-            outcome = self._run(code, stdin, interrupt_when, interrupts)
+            outcome = self._run(code, stdin, interrupt_when, interrupts, answer)
             # Older kernels drop what is sent in the moment after an error.
             if outcome.reply["status"] != "aborted":
                 return outcome
@@ -112,6 +116,7 @@ class Kernel:
         stdin: bool,
         interrupt_when: Callable[[dict[str, Any]], bool] | None,
         interrupts: int,
+        answer: Callable[[dict[str, Any]], list[dict[str, Any]]] | None,
     ) -> "Outcome":
         request = self.client.execute(code, allow_stdin=stdin, store_history=True)
         messages, size, began = [], 0, time.monotonic()
@@ -124,10 +129,14 @@ class Kernel:
             frames = channel.socket.recv_multipart()
             _, rest = channel.session.feed_identities(frames)
             message = channel.session.deserialize(rest)
-            if message["parent_header"].get("msg_id") != request:
+            # What a widget says in reply to its page has that message as its parent.
+            replies = message["msg_type"].startswith("comm_")
+            if message["parent_header"].get("msg_id") != request and not replies:
                 continue
             messages.append(message)
             size += sum(map(len, frames))
+            for said in answer(message) if answer is not None else ():
+                self._say(message["content"]["comm_id"], said)
             if interrupt_when is not None and interrupted_at is None and interrupt_when(message):
                 interrupted_at = time.monotonic()
                 for _ in range(interrupts):
@@ -140,6 +149,12 @@ class Kernel:
                 )
         self.stuck = True
         raise TimeoutError(code)
+
+    def _say(self, comm_id: str, content: dict[str, Any]) -> None:
+        """Send what the front end's half of a widget sends."""
+        data = {"method": "custom", "content": content}
+        channel = self.client.shell_channel
+        channel.send(self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
 
     def _reply(self, request: str) -> dict[str, Any]:
         while True:

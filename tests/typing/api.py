@@ -40,6 +40,7 @@ from pi_agent_kernel import (
     Model,
     ModelRequestStart,
     ModelResponse,
+    ModelRetry,
     PrepareRequestContext,
     ResponseBuilder,
     StreamDone,
@@ -115,15 +116,13 @@ def transform_context(
 
 def convert_to_llm(messages: Sequence[AgentMessage]) -> Sequence[Message]:
     """Map a role of one's own."""
+    known = (SystemMessage, UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
     return [
         UserMessage(content=str(message.fields["text"]))
         if isinstance(message, CustomMessage)
         else message
         for message in messages
-        if isinstance(
-            message,
-            (SystemMessage, UserMessage, AssistantMessage, ToolResultMessage, CustomMessage),
-        )
+        if isinstance(message, known)
     ]
 
 
@@ -249,12 +248,12 @@ def print_event(event: AgentEvent, signal: AbortSignal) -> None:
             show(partial.content)
         case ToolExecutionEnd(result=result, is_error=is_error, duration_ms=duration_ms):
             show(result.details, is_error, duration_ms)
-        case ModelRequestStart(model=model, message_count=count, attempt=attempt):
-            show(model, count, attempt)
         case ModelResponse(usage=usage):
             show(usage.total_tokens)
-        case ToolBatchStart(count=count) | ToolBatchEnd(count=count):
-            show(count)
+        case ModelRequestStart(attempt=number) | ModelRetry(delay_ms=number):
+            show(number)
+        case ToolBatchStart() | ToolBatchEnd():
+            show(event.count)
         case _:
             assert_never(event)
 

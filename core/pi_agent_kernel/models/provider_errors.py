@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
-from pi_agent_kernel.errors import ModelError, error_text
+from pi_agent_kernel.errors import ContextOverflowError, ModelError, error_text
 from pi_agent_kernel.messages import now_ms
 from pi_agent_kernel.models.error_kinds import Kind, ReplyError, kind_of, told_by_server
+from pi_agent_kernel.models.overflow import says_overflow
+from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +70,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     status: int | None = None
     retry_after: float | None = None
+    #: What the server's headers say about trying again, if anything.
+    should_retry: bool | None = None
 
     def diagnostic(self) -> dict[str, Any]:
         """Return the entry for `AssistantMessage.diagnostics`."""
@@ -75,6 +80,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             details["status"] = self.status
         if self.retry_after is not None:
             details["retryAfterMs"] = round(self.retry_after * 1000)
+        if self.should_retry is not None:
+            details["shouldRetry"] = self.should_retry
         return {"type": "provider_error", "timestamp": now_ms(), "details": details}
 
 
@@ -90,6 +97,12 @@ def explain_failure(
         key: The API key, which must not show up in the text.
     """
     failure = _explain(error, place, exchange)
+    notes = getattr(error, "__notes__", ())  # what `retry_provider_request` has to add
+    failure = msgspec.structs.replace(
+        failure,
+        text=" ".join([failure.text, *notes]),
+        should_retry=retry_wanted(_headers(error, exchange)),
+    )
     if key and len(key) > 3 and key in failure.text:
         failure = msgspec.structs.replace(failure, text=failure.text.replace(key, "…"))
     return failure
@@ -110,6 +123,8 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
         return Failure(
             text=str(error), kind=error.kind, status=error.status, retry_after=error.retry_after
         )
+    if isinstance(error, ContextOverflowError):
+        return Failure(text=str(error), kind="context_overflow", status=error.status)
     if isinstance(error, ImportError):
         return Failure(
             text=f"The package for this model is not installed ({error}). Run: "
@@ -123,7 +138,9 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
 def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Failure:
     """Put the provider's class of error and its own words into sentences."""
     status: int | None = getattr(error, "status_code", None) or getattr(error, "status", None)
-    wait: float | None = getattr(error, "retry_after", None)
+    wait = wait_wanted(_headers(error, exchange))
+    if wait is None:
+        wait = getattr(error, "retry_after", None) or None  # 0 is also what a past date gives
     kind, detail = _kind(error, status), _detail(error)
     answered = exchange is not None and exchange.status is not None and exchange.status < 400
     if answered and "ended without content" in detail:
@@ -184,7 +201,9 @@ def _kind(error: Exception, status: int | None) -> Kind:
         )
         if part
     )
-    return kind_of(words, status, otherwise=_by_class(error))
+    kind = kind_of(words, status, otherwise=_by_class(error))
+    open_to_words = kind in ("invalid_request", "server", "unknown")
+    return "context_overflow" if open_to_words and says_overflow(_detail(error)) else kind
 
 
 def _by_class(error: Exception) -> Kind:
@@ -367,6 +386,11 @@ def _no_stream(place: Place, exchange: Exchange) -> Failure:
         kind="unexpected",
         status=exchange.status,
     )
+
+
+def _headers(error: Exception, exchange: Exchange | None) -> Mapping[str, str]:
+    """Return the headers of the response that an error is about."""
+    return getattr(error, "headers", None) or (exchange.headers if exchange else {})
 
 
 def _detail(error: Exception) -> str:

@@ -9,7 +9,7 @@ client through a context variable, because nothing between here and there would 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +29,8 @@ __all__ = ["CONNECT_TIMEOUT", "Exchange", "current_exchange", "loop_cache", "sha
 CONNECT_TIMEOUT = 10.0  # seconds
 _TAIL = 32  # bytes of a stream
 _BODY = 4000  # bytes of something else
+#: A proxy that the environment names has no way to this machine's own servers.
+_DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 
 
 class Exchange:
@@ -37,9 +39,10 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
-        #: Of the last response: HTTP status and content type.
+        #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
         self.content_type = ""
+        self.headers: Mapping[str, str] = {}
         #: The last bytes of the body so far; more of them if it is no stream.
         self.tail = b""
         #: A callback that raised, by its name, and what it raised.
@@ -52,6 +55,8 @@ class Exchange:
 
     async def before(self, request: httpx2.Request) -> httpx2.Request:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
+        # What an earlier attempt got says nothing of this one.
+        self.status, self.content_type, self.headers, self.tail = None, "", {}, b""
         if self.watches_events:
             request.headers["accept-encoding"] = "identity"  # so that they can be read in passing
         if self.options.on_payload is None:
@@ -72,6 +77,7 @@ class Exchange:
     async def after(self, response: httpx2.Response) -> None:
         """Note the response and show it to `on_response`, before its body is read."""
         self.status = response.status_code
+        self.headers = dict(response.headers)
         self.content_type: str = response.headers.get("content-type", "").partition(";")[0].strip()
         if self.options.on_response is not None:
             seen = {"status": response.status_code, "headers": dict(response.headers)}
@@ -193,5 +199,7 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
     timeout = http.Timeout(
         idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout), pool=CONNECT_TIMEOUT
     )
-    client = ObservedClient(timeout=timeout, limits=http.Limits(max_keepalive_connections=20))
+    client = ObservedClient(
+        timeout=timeout, limits=http.Limits(max_keepalive_connections=20), mounts=_DIRECT
+    )
     return cast("httpx2.AsyncClient", client)

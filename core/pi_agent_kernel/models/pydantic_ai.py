@@ -24,7 +24,7 @@ from pi_agent_kernel.abort import AbortSignal, OperationAborted
 from pi_agent_kernel.events import AssistantMessageEvent
 from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.families import FAMILIES, Reach, load_modules
-from pi_agent_kernel.models.provider_errors import Place, explain_failure
+from pi_agent_kernel.models.provider_errors import Failure, Place, explain_failure
 from pi_agent_kernel.models.provider_http import (
     Exchange,
     current_exchange,
@@ -35,6 +35,8 @@ from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.models.replay import replayable
+from pi_agent_kernel.models.retry import retry_provider_request
+from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.transcript import Replay
@@ -50,7 +52,10 @@ T = TypeVar("T")
 
 
 def provider_stream_fn(
-    *, env: Mapping[str, str] | None = None, idle_timeout: float = 300.0
+    *,
+    env: Mapping[str, str] | None = None,
+    idle_timeout: float = 300.0,
+    retry_delay: float = 0.5,
 ) -> StreamFn:
     """Make the stream function for real models.
 
@@ -61,6 +66,10 @@ def provider_stream_fn(
     Args:
         env: Environment variables; the process's own by default, read at each request.
         idle_timeout: Seconds without a byte from the server after which the request fails.
+        retry_delay: Seconds before the second attempt if the server asks for no other wait.
+
+    A request that fails for a passing reason before anything of the reply came is made again, as
+    `options.max_retries` (2 by default) and `options.max_retry_delay_ms` allow.
 
     Returns:
         An async generator function. It never raises for a failed request (MD-01); cancelling it
@@ -79,7 +88,16 @@ def provider_stream_fn(
         reader: ResponseReader | None = None
         try:
             async with AsyncExitStack() as stack:
-                response = await _until_abort(signal, request.open(stack))
+                response = await retry_provider_request(
+                    lambda: _until_abort(signal, request.open(stack)),
+                    explain=request.explain,
+                    attempt=options.attempt,
+                    max_retries=options.max_retries,
+                    max_retry_delay_ms=options.max_retry_delay_ms,
+                    base_delay=retry_delay,
+                    signal=signal,
+                    on_retry=options.on_retry,
+                )
                 reader = ResponseReader(response, builder, model)
                 yield builder.start()
                 events = aiter(response)
@@ -133,10 +151,12 @@ class _Request:
             idle_timeout=idle_timeout,
         )
         self._exchange = Exchange(model, options)
+        self._attempt = options.attempt - 1
         self.builder = ResponseBuilder(api=model.api, provider=model.provider, model=model.id)
 
     async def open(self, stack: AsyncExitStack) -> StreamedResponse:
         """Send the request; the stack closes it."""
+        self._attempt += 1
         if not self._known:
             raise ReplyError(
                 f"No provider speaks {self._model.api!r} ({self._model.id}); these are known: "
@@ -196,9 +216,16 @@ class _Request:
         # Closing the connection may raise anything: the abort is asked first.
         if isinstance(error, OperationAborted) or (signal is not None and signal.aborted):
             return self.builder.error("Request was aborted", aborted=True)
-        failure = explain_failure(error, self._place, self._exchange, self._key)
+        failure = self.explain(error)
+        text, limit = failure.text, self._options.max_retries
+        if self._attempt > max(1, DEFAULT_MAX_RETRIES if limit is None else limit):
+            text += f" Gave up after {self._attempt} attempts."
         self.builder.fields["diagnostics"] = [failure.diagnostic()]
-        return self.builder.error(failure.text)
+        return self.builder.error(text)
+
+    def explain(self, error: Exception) -> Failure:
+        """Describe an error of this request."""
+        return explain_failure(error, self._place, self._exchange, self._key)
 
     async def _reach(self) -> Reach:
         place = self._place

@@ -21,6 +21,7 @@ from pi_agent_kernel.events import (
     MessageUpdate,
     ModelRequestStart,
     ModelResponse,
+    ModelRetry,
     ToolBatchEnd,
     ToolBatchStart,
     ToolExecutionEnd,
@@ -111,6 +112,7 @@ class _EventRules:
         self._ended: list[ToolExecutionEnd] = []
         self._batch: int | None = None
         self._requesting = False
+        self._attempt = 1  # of the request that is open, or is made next
         self._previous: AgentEvent | None = None
 
     def take(self, place: str, event: AgentEvent) -> None:
@@ -139,7 +141,7 @@ class _EventRules:
         match event:
             case TurnStart():
                 self._require(not self._turn_open, place, "the turn before has not ended (A24)")
-                self._turn_open, self._results = True, []
+                self._turn_open, self._results, self._attempt = True, [], 1
             case TurnEnd():
                 self._end_turn(place, event)
             case MessageStart() | MessageUpdate() | MessageEnd():
@@ -157,7 +159,11 @@ class _EventRules:
                 self._batch = None
             case ModelRequestStart():
                 self._require(not self._requesting, place, "the request before is open (S4-03)")
+                right = event.attempt == self._attempt
+                self._require(right, place, "attempts count from 1 in each turn (S4-02)")
                 self._requesting = True
+            case ModelRetry():
+                self._take_retry(place, event)
             case ModelResponse():
                 self._require(self._requesting, place, "no request is open (S4-03)")
                 ended = self._previous
@@ -168,6 +174,15 @@ class _EventRules:
                 self._end_run(place, event)
             case _:
                 fail(place, f"this is no agent event: {event!r}")
+
+    def _take_retry(self, place: str, event: ModelRetry) -> None:
+        before = self._previous
+        failed = isinstance(before, ModelResponse) and before.stop_reason == "error"
+        inside = self._requesting and self._message is None
+        self._require(failed or inside, place, "only a failed request is made again (MD-22)")
+        right = event.attempt == self._attempt + 1 <= event.max_attempts
+        self._require(right, place, "attempts count up to max_attempts (MD-22)")
+        self._attempt = event.attempt
 
     def _take_message(self, place: str, event: MessageStart | MessageUpdate | MessageEnd) -> None:
         match event:
