@@ -167,11 +167,11 @@ class RunSnapshot:
 #: What a reader is told of a failure, by the kind of its event.
 _REASONS = {
     "rate_limit": "rate limit reached",
-    "unavailable": "overloaded",
+    "overloaded": "overloaded",
     "server": "server error",
     "connection": "connection failed",
     "timeout": "no answer in time",
-    "cut_off": "reply cut off",
+    "incomplete": "reply cut off",
 }
 
 

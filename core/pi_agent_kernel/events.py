@@ -371,7 +371,7 @@ class ModelRetry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Say that a request failed and is made again after `delay_ms` (MD-22, MD-23).
 
     `attempt` is the number of the one to come. `error_message` says what happened; `kind` is its
-    class in one word, such as "rate_limit", "unavailable" or "cut_off".
+    class in one word, such as "rate_limit", "overloaded" or "incomplete".
     """
 
     type: ClassVar[str] = "model_retry"

@@ -62,7 +62,7 @@ async def test_the_order_of_a_retry():
     assert [event.attempt for event in s.of("model_request_start")] == [1, 2]
     assert s.of("model_retry") == [
         ModelRetry(
-            attempt=2, max_attempts=3, delay_ms=0, error_message="overloaded", kind="unavailable"
+            attempt=2, max_attempts=3, delay_ms=0, error_message="overloaded", kind="overloaded"
         )
     ]
     assert s.of("agent_end")[0].messages == tuple(s.state.messages)

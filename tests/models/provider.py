@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import anyio
 from pi_agent_kernel.messages import (
@@ -22,7 +23,60 @@ def model_at(url, **fields):
     return Model(**{**known, "base_url": url, "input": ("text", "image"), **fields})
 
 
-async def play(url, messages=GO, *, env=None, model=None, idle_timeout=LIMIT, **options):
+@dataclass(frozen=True)
+class Format:
+    """What a test needs to know of a wire format."""
+
+    provider: str
+    #: What the names of its streams begin with; chat completions came first and have none.
+    prefix: str
+    #: Of the environment variables that error texts name.
+    key_variable: str
+    url_variable: str
+    content_type: str = "text/event-stream; charset=utf-8"
+    #: Whether its SDK runs on trio.
+    trio: bool = True
+
+
+FORMATS = {
+    "anthropic-messages": Format(
+        "anthropic", "anthropic_", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+    ),
+    "openai-responses": Format("openai", "responses_", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "openai-completions": Format("openai-chat", "", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "google-generative-ai": Format("google", "google_", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    "bedrock-converse-stream": Format(
+        "bedrock",
+        "bedrock_",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        "application/vnd.amazon.eventstream",
+    ),
+    "mistral-conversations": Format(
+        "mistral", "mistral_", "MISTRAL_API_KEY", "MISTRAL_BASE_URL", trio=False
+    ),
+    "groq-completions": Format("groq", "groq_", "GROQ_API_KEY", "GROQ_BASE_URL"),
+}
+
+
+def model_of(api, url):
+    """Describe a model of a wire format behind the server."""
+    return model_at(url, api=api, provider=FORMATS[api].provider)
+
+
+def stream_of(api, name, **how):
+    """Return a stream written by hand in a wire format."""
+    known = FORMATS[api]
+    return Reply(recorded(known.prefix + name), content_type=known.content_type, **how)
+
+
+async def ask_format(api, url, messages=GO, **options):
+    """Return the events of one request in a wire format."""
+    options = {"api_key": "k-secret-1", **options}
+    return await play(url, messages, model=model_of(api, url), **options)
+
+
+async def play(url, messages=GO, *, env=None, idle_timeout=LIMIT, model=None, **options):
     """Return the events of one request; it is made once, unless `max_retries` says otherwise."""
     options.setdefault("max_retries", 0)
     stream = provider_stream_fn(env=env or {}, idle_timeout=idle_timeout)(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections import deque
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+
+from frames import frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +34,9 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     #: Bytes of each piece put on the wire.
     piece: int = 65536
-    #: After the body: end well, close or reset the connection, say nothing until the client left.
-    ending: Literal["end", "cut", "reset", "hang"] = "end"
+    #: After the body: end well, close or reset the connection, say nothing until the client left,
+    #: or (silent) send headers one byte at a time until then.
+    ending: Literal["end", "cut", "reset", "hang", "trickle"] = "end"
     #: Say nothing at all, not even a status, before that ending.
     silent: bool = False
 
@@ -59,7 +63,7 @@ class _Threads(ThreadingHTTPServer):
 class ProviderServer:
     """Answer each request with the next reply of a queue; the last one is repeated."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.connections = 0
         #: Set when a request has arrived.
@@ -68,11 +72,14 @@ class ProviderServer:
         self.client_left = threading.Event()
         self._replies: deque[Reply] = deque()
         self._http = _Threads(("127.0.0.1", 0), self._handler())
+        self._scheme = "https" if certificate else "http"
+        if certificate:
+            self._http.socket = certificate.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_port}/v1"
 
     def play(self, *replies: Reply | str) -> None:
         """Queue replies; a string is the name of a file in `streams`."""
@@ -142,12 +149,23 @@ class ProviderServer:
                         self.close_connection = True
                     case "hang":
                         self._hang()
+                    case "trickle":
+                        self._trickle()
 
             def _hang(self) -> None:
                 self.close_connection = True
                 readable, _, _ = select.select([self.connection], [], [], GIVE_UP)
                 if readable:
                     server.client_left.set()
+
+            def _trickle(self) -> None:
+                self.close_connection = True
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+                for _ in range(int(GIVE_UP / 0.05)):
+                    self.wfile.write(b"z")
+                    if select.select([self.connection], [], [], 0.05)[0]:
+                        server.client_left.set()
+                        return
 
         return Handler
 
@@ -163,7 +181,8 @@ class ProviderServer:
 
 def recorded(name: str) -> bytes:
     """Return a stream written by hand."""
-    return (STREAMS / f"{name}.sse").read_bytes()
+    lines = STREAMS / f"{name}.jsonl"
+    return frames(lines.read_text()) if lines.exists() else (STREAMS / f"{name}.sse").read_bytes()
 
 
 @contextmanager

@@ -62,7 +62,7 @@ async def test_a_stream_that_ends_badly_is_an_error(server, name, text, said):
             502,
             ["HTTP 502", "a web page"],
         ),
-        (Reply(b""), 200, ["cannot be read"]),
+        (Reply(b""), 200, ["ended before it began", "Try again"]),
         (
             Reply(b'{"choices": []}', content_type="application/json"),
             200,
@@ -202,6 +202,8 @@ def test_errors_of_the_set_up_and_of_the_window():
 
     assert explain_failure(window, place).kind == "context_overflow"
     assert "context window of m: too long" in explain_failure(window, place).text
-    assert explain_failure(setup, place).text.endswith("set up: No such thing.")
+    assert explain_failure(setup, place).text.endswith(
+        "set up: No such thing. Correct that and try again."
+    )
     assert "x" * 300 in explain_failure(ValueError("x" * 9999), place).text
     assert len(explain_failure(ValueError("x" * 9999), place).text) < 600

@@ -131,11 +131,11 @@ async def test_an_agent_runs_through_a_proxy(server):
         (403, b'{"error": "Not allowed here."}', "HTTP 403): Not allowed here.", "auth"),
         (429, b'{"error": {"message": "Slowly"}}', "Slowly", "rate_limit"),
         (502, b"<html>", "502 Bad Gateway", "server"),
-        (503, b"", "503 Service Unavailable", "unavailable"),
-        (413, b'{"error": 3}', "413", "rejected"),
-        (302, b"", "302 Found", "rejected"),
+        (503, b"", "503 Service Unavailable", "overloaded"),
+        (413, b'{"error": 3}', "413", "invalid_request"),
+        (302, b"", "302 Found", "invalid_request"),
         (500, b"x" * 200_000, "500", "server"),
-        (400, b'{"error": "' + TOKEN.encode() + b'"}', "…", "rejected"),
+        (400, b'{"error": "' + TOKEN.encode() + b'"}', "…", "invalid_request"),
     ],
 )
 async def test_a_refusal_says_why(server, status, body, told, kind):

@@ -428,7 +428,7 @@ async def test_a_call_is_repeated_until_its_reply_stands():
     assert heard == [
         1,
         ModelRetry(
-            attempt=2, max_attempts=3, delay_ms=1, error_message="overloaded", kind="unavailable"
+            attempt=2, max_attempts=3, delay_ms=1, error_message="overloaded", kind="overloaded"
         ),
         2,
         ("ok", 2),

@@ -103,14 +103,16 @@ def test_what_stays_is_told_by_its_words(text):
     assert not is_context_overflow(failed(text))
 
 
-@pytest.mark.parametrize("kind", ["rate_limit", "unavailable", "server", "connection", "timeout"])
+@pytest.mark.parametrize("kind", ["rate_limit", "overloaded", "server", "connection", "timeout"])
 def test_the_class_wins_over_the_words(kind):
     """A class that the adapter knows decides; the server's own refusal wins over it."""
     assert is_retryable_assistant_error(failed("quota and billing", kind=kind))
     assert not is_retryable_assistant_error(failed("x", kind=kind, shouldRetry=False))
 
 
-@pytest.mark.parametrize("kind", ["quota", "auth", "rejected", "not_found", "context_overflow"])
+@pytest.mark.parametrize(
+    "kind", ["quota", "auth", "invalid_request", "not_found", "context_overflow"]
+)
 def test_a_class_that_stays_wins_over_the_words(kind):
     """Such an error is not tried again, although its text says overloaded."""
     assert not is_retryable_assistant_error(failed("429 overloaded", kind=kind))

@@ -42,7 +42,7 @@ FAILED = AssistantMessage(
 WHOLE = AssistantMessage(content=[TextContent(text="The whole.")])
 
 
-def retry(attempt=2, delay=2150, kind="unavailable"):
+def retry(attempt=2, delay=2150, kind="overloaded"):
     return ModelRetry(
         attempt=attempt, max_attempts=3, delay_ms=delay, error_message="overloaded", kind=kind
     )
@@ -146,7 +146,7 @@ def test_a_terminal_only_writes_what_is_new():
     [
         ("rate_limit", "rate limit reached"),
         ("connection", "connection failed"),
-        ("cut_off", "reply cut off"),
+        ("incomplete", "reply cut off"),
         ("never heard of", "request failed"),
     ],
 )

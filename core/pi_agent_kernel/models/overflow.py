@@ -73,7 +73,7 @@ def is_context_overflow(message: AssistantMessage, context_window: int | None = 
 
 
 #: Kinds of errors that are known to be another thing, whatever their text.
-_OTHER_KINDS = ("rate_limit", "quota", "auth", "unavailable", "connection", "timeout")
+_OTHER_KINDS = ("rate_limit", "quota", "auth", "overloaded", "connection", "timeout")
 
 
 def is_recoverable_length(message: AssistantMessage, max_tokens: int) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 from pi_agent_kernel.abort import OperationAborted, until_abort
 from pi_agent_kernel.errors import ModelError, error_text
 from pi_agent_kernel.events import AssistantMessageEvent
+from pi_agent_kernel.models.error_kinds import Kind
 from pi_agent_kernel.models.provider_errors import Failure
 from pi_agent_kernel.models.provider_http import shared_client
 from pi_agent_kernel.models.providers import PROVIDERS
@@ -285,16 +286,16 @@ def _error_field(body: bytes) -> str | None:
     return error if len(error) <= _MAX_DETAIL else error[: _MAX_DETAIL - 1] + "…"
 
 
-def _kind_of(status: int) -> str:
+def _kind_of(status: int) -> Kind:
     match status:
         case 401 | 403:
             return "auth"
         case 429:
             return "rate_limit"
         case 503 | 529:
-            return "unavailable"
+            return "overloaded"
         case _:
-            return "server" if status >= 500 else "rejected"
+            return "server" if status >= 500 else "invalid_request"
 
 
 def _explain(error: Exception, proxy: _Proxy) -> Failure:
@@ -325,7 +326,7 @@ def _explain(error: Exception, proxy: _Proxy) -> Failure:
             return Failure(text=text, kind="connection")
         case TypeError() | ValueError():
             text = f"The request cannot be sent to the proxy: {error_text(error)}"
-            return Failure(text=text, kind="rejected")
+            return Failure(text=text, kind="invalid_request")
         case _:
             text = f"The request to the proxy failed: {type(error).__name__}: {error_text(error)}"
             return Failure(text=text, kind="unknown")

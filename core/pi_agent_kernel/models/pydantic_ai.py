@@ -8,20 +8,22 @@ knows which one it is.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from pi_agent_kernel.abort import AbortSignal, OperationAborted
-from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.events import AssistantMessageEvent
-from pi_agent_kernel.models.families import FAMILIES, Reach
+from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.families import FAMILIES, Reach, load_modules
 from pi_agent_kernel.models.provider_errors import Failure, Place, explain_failure
 from pi_agent_kernel.models.provider_http import (
     Exchange,
@@ -83,25 +85,26 @@ def provider_stream_fn(
         options = options or StreamOptions()
         variables = os.environ if env is None else env
         request = _Request(model, context, options, variables, idle_timeout)
-        builder = request.builder
+        builder, signal = request.builder, options.signal
+        reader: ResponseReader | None = None
         try:
             async with AsyncExitStack() as stack:
                 response = await retry_provider_request(
-                    lambda: _until_abort(options.signal, request.open(stack)),
+                    lambda: _until_abort(signal, request.open(stack)),
                     explain=request.explain,
                     attempt=options.attempt,
                     max_retries=options.max_retries,
                     max_retry_delay_ms=options.max_retry_delay_ms,
                     base_delay=retry_delay,
-                    signal=options.signal,
+                    signal=signal,
                     on_retry=options.on_retry,
                 )
-                reader = ResponseReader(response, request.builder, model)
+                reader = ResponseReader(response, builder, model)
                 yield builder.start()
                 events = aiter(response)
                 while True:
                     try:
-                        event = await _until_abort(options.signal, anext(events))
+                        event = await _until_abort(signal, anext(events))
                     except StopAsyncIteration:
                         break
                     for ours in reader.feed(event):
@@ -109,10 +112,8 @@ def provider_stream_fn(
                 for ours in reader.finish(always_says_why=request.family.always_says_why):
                     yield ours
             return
-        except OperationAborted:
-            last = builder.error("Request was aborted", aborted=True)
         except Exception as error:  # noqa: BLE001 - MD-01: a failure is an event
-            last = request.failed(error)
+            last = request.failed(error, reader)
         yield last
 
     return stream
@@ -147,6 +148,7 @@ class _Request:
             key_variable=provider.key_variables[0],
             url_variable=provider.url_variable,
             requirement=self.family.requirement,
+            address_end=self.family.address_end,
             idle_timeout=idle_timeout,
         )
         self._exchange = Exchange(model, options)
@@ -157,24 +159,32 @@ class _Request:
         """Send the request; the stack closes it."""
         self._attempt += 1
         if not self._known:
-            raise ModelError(
+            raise ReplyError(
                 f"No provider speaks {self._model.api!r} ({self._model.id}); these are known: "
                 + ", ".join(sorted(FAMILIES))
-                + "."
+                + ".",
+                "setup",
             )
         place = self._place
         is_own = bool(place.base_url) and place.base_url == self._provider.base_url
         if self._key is None and is_own and not self._provider.keyless:
-            raise ModelError(
+            raise ReplyError(
                 f"There is no API key for {place.base_url}. Set {place.key_variable}, or "
-                f"{place.url_variable} for a server of your own."
+                f"{place.url_variable} for a server of your own.",
+                "auth",
             )
-        await _load((*self.family.loads, "pydantic_ai.direct", "genai_prices"))
+        if not self.family.trio and not _on_asyncio():
+            raise ReplyError(
+                f"The package for {self._provider.name} needs asyncio, and this event loop is "
+                "another one. Run the agent on asyncio, or use another provider.",
+                "setup",
+            )
+        await _load(self.family.modules)
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.models import ModelRequestParameters
 
         reach = await self._reach()
-        provider = self._provider_model(reach)
+        provider = await self._provider_model(reach)
         messages, profile = self._context.messages, provider.profile
         opening = model_request_stream(
             provider,
@@ -197,8 +207,16 @@ class _Request:
         stack.push_async_callback(_cancel, response)
         return response
 
-    def failed(self, error: Exception) -> AssistantMessageEvent:
-        """Make the event that ends the stream because of an error."""
+    def failed(
+        self, error: Exception, reader: ResponseReader | None = None
+    ) -> AssistantMessageEvent:
+        """Make the event that ends the stream because of an error or an abort."""
+        if reader is not None:
+            reader.note()
+        signal = self._options.signal
+        # Closing the connection may raise anything: the abort is asked first.
+        if isinstance(error, OperationAborted) or (signal is not None and signal.aborted):
+            return self.builder.error("Request was aborted", aborted=True)
         failure = self.explain(error)
         text, limit = failure.text, self._options.max_retries
         if self._attempt > max(1, DEFAULT_MAX_RETRIES if limit is None else limit):
@@ -219,17 +237,19 @@ class _Request:
             own_url=self._provider.base_url,
             key=self._key,
             env=self._env,
-            client=await shared_client(place.idle_timeout),
+            client=await shared_client(place.idle_timeout, self.family.http_library),
             idle_timeout=place.idle_timeout,
         )
 
-    def _provider_model(self, reach: Reach) -> ProviderModel:
+    async def _provider_model(self, reach: Reach) -> ProviderModel:
         """Return pydantic-ai's model, one per event loop, address, key and name (trap 4)."""
         model, cache = self._model, loop_cache()
-        secret = hashlib.sha256((reach.key or "").encode()).hexdigest()
+        secrets = [reach.key, *map(reach.env.get, self.family.variables)]
+        secret = hashlib.sha256(repr(secrets).encode()).hexdigest()
         key = (model.api, model.provider, model.id, reach.base_url, secret, reach.idle_timeout)
         if key not in cache:
-            cache[key] = self.family.build(reach)
+            build = partial(self.family.build, reach)
+            cache[key] = await anyio.to_thread.run_sync(build, abandon_on_cancel=True)
         return cache[key]
 
     def _settings(self, reach: Reach, provider: ProviderModel) -> ModelSettings:
@@ -253,13 +273,18 @@ def _first_of(api: str) -> Provider:
     return speakers[0] if speakers else PROVIDERS["openai-chat"]
 
 
+def _on_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def _load(modules: tuple[str, ...]) -> None:
     """Import modules without blocking the loop: it takes a second the first time."""
-    from importlib import import_module
-
-    for name in modules:
-        if sys.modules.get(name) is None:
-            await anyio.to_thread.run_sync(import_module, name, abandon_on_cancel=True)
+    if any(sys.modules.get(name) is None for name in modules):
+        await anyio.to_thread.run_sync(load_modules, modules, abandon_on_cancel=True)
 
 
 async def _cancel(response: StreamedResponse) -> None:

@@ -7,15 +7,15 @@ call ends only with the stream, because its pieces may still come after another 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone
 from pi_agent_kernel.json_stream import parse_tool_call_arguments
 from pi_agent_kernel.messages import Cost, ToolCall, Usage
+from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.pricing import calculate_cost
 from pi_agent_kernel.models.prompt_size import compact_json
 from pi_agent_kernel.models.pydantic_history import signature_of
@@ -32,6 +32,10 @@ __all__ = ["ResponseReader"]
 _REDACTED = ("redacted_thinking", "redacted_content")
 
 
+_REFUSALS = ("sensitive", "safety", "refusal", "content_filter")
+_LIMITS = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
+
+
 class ResponseReader:
     """Turn the events of one response into ours.
 
@@ -42,25 +46,25 @@ class ResponseReader:
         self._response = response
         self._builder = builder
         self._model = model
-        #: Part index to block index and kind, of the parts that are blocks.
-        self._blocks: dict[int, int] = {}
-        self._kinds: dict[int, Literal["text", "thinking", "call"]] = {}
+        #: How to record a piece, by part index, of the parts that are blocks; with its block.
+        self._pieces: dict[int, tuple[Callable[[str, int], AssistantMessageEvent], int]] = {}
         #: Parts that have begun and not ended, in order.
-        self._open: list[int] = []
-        #: Every part that has begun, a block or not.
-        self._begun: set[int] = set()
+        self._open: dict[int, str] = {}
+        #: Every part that has begun, by what kind it is, a block or not.
+        self._begun: dict[int, str] = {}
+        #: Parts whose block has not the content they end with, but the pieces that came.
+        self._own_pieces: set[int] = set()
 
-    def feed(self, event: ModelResponseStreamEvent) -> Iterator[AssistantMessageEvent]:
-        """Yield our events for one of theirs."""
-        match event.event_kind:
-            case "part_start":
-                yield from self._started(event.index, event.part)
-            case "part_delta":
-                yield from self._delta(event.index, event.delta)
-            case "part_end" if self._kinds.get(event.index) != "call":
-                yield from self._ended(event.index, event.part)
-            case _:
-                return  # a call that may go on, or an Agent's concern
+    def feed(self, event: ModelResponseStreamEvent) -> Sequence[AssistantMessageEvent]:
+        """Return our events for one of theirs."""
+        # The first branch runs for every delta: no generator, no more looking up than needed.
+        if event.event_kind == "part_delta":
+            return self._delta(event.index, event.delta)
+        if event.event_kind == "part_start":
+            return self._started(event.index, event.part)
+        if event.event_kind == "part_end" and self._open.get(event.index) in ("text", "thinking"):
+            return self._ended(event.index, event.part)
+        return ()  # a call that may go on, or an Agent's concern
 
     def finish(self, *, always_says_why: bool) -> Iterator[AssistantMessageEvent]:
         """Yield the events that end a stream which has run to its end.
@@ -69,111 +73,144 @@ class ResponseReader:
             always_says_why: Whether usage without a finish reason is not enough.
 
         Raises:
-            ModelError: It did not end as a complete reply does (E05), or was refused.
+            ReplyError: It did not end as a complete reply does (E05), or was refused.
         """
         reply = self._response.get()
         details = reply.provider_details or {}
         raw = details.get("finish_reason")
-        self._note(reply, raw)
         # The reply leaves out parts that never got a name, so positions in it are no indexes.
         parts = dict(zip(sorted(self._begun), reply.parts, strict=False))
         for index in list(self._open):
             yield from self._ended(index, parts[index])
+        self.note()
         measured = reply.usage.has_values()
         if reply.state == "incomplete" or (not raw and (always_says_why or not measured)):
-            raise ModelError(
-                "The stream ended without a stop reason: the reply is cut off. Try again."
+            raise ReplyError(
+                "The stream ended without a stop reason: the reply is cut off. Try again.",
+                "incomplete",
             )
-        yield self._last(reply, details)
+        yield self._last(reply, str(raw), details)
 
-    def _started(self, index: int, part: Any) -> Iterator[AssistantMessageEvent]:
-        builder = self._builder
-        if index in self._begun:
-            return  # replaces what the part's end will tell in full
-        self._begun.add(index)
-        match part.part_kind:
-            case "text":
-                begun = builder.text_start()
-                self._kinds[index] = "text"
-            case "thinking":
-                begun = builder.thinking_start()
-                self._kinds[index] = "thinking"
-            case "tool-call":
-                begun = builder.toolcall_start(part.tool_call_id, part.tool_name)
-                self._kinds[index] = "call"
-            case _:
-                return
-        self._blocks[index] = begun.content_index
-        self._open.append(index)
-        yield begun
-        # What the start brings is the first delta (E06).
-        first = part.args if part.part_kind == "tool-call" else part.content
-        if first:
-            yield self._piece(index, first)
-
-    def _delta(self, index: int, delta: Any) -> Iterator[AssistantMessageEvent]:
-        if index not in self._blocks:
-            return
-        added = delta.args_delta if delta.part_delta_kind == "tool_call" else delta.content_delta
-        if added:
-            yield self._piece(index, added)
-
-    def _piece(self, index: int, added: Any) -> AssistantMessageEvent:
-        builder, block = self._builder, self._blocks[index]
-        match self._kinds[index]:
-            case "text":
-                return builder.text_delta(added, block)
-            case "thinking":
-                return builder.thinking_delta(added, block)
-            case _:
-                text = added if isinstance(added, str) else compact_json(added)
-                return builder.toolcall_delta(text, block)
-
-    def _ended(self, index: int, part: Any) -> Iterator[AssistantMessageEvent]:
-        if index not in self._open:
-            return
-        self._open.remove(index)
-        builder, block = self._builder, self._blocks[index]
-        match self._kinds[index]:
-            case "text":
-                yield builder.text_end(block, part.content, signature=signature_of(part))
-            case "thinking":
-                yield builder.thinking_end(
-                    block,
-                    part.content,
-                    signature=signature_of(part),
-                    redacted=True if part.id in _REDACTED and not part.content else None,
-                )
-            case _:
-                yield builder.toolcall_end(block, _call(part))
-
-    def _note(self, reply: ModelResponse, raw: object) -> None:
+    def note(self) -> None:
         """Put what is known of the reply into its message, complete or not."""
+        reply = self._response.get()
         fields = self._builder.fields
         fields["usage"] = _usage(reply.usage, self._model, reply)
         if reply.provider_response_id:
             fields["response_id"] = reply.provider_response_id
         if reply.model_name and reply.model_name != self._model.id:
             fields["response_model"] = reply.model_name
+        raw = (reply.provider_details or {}).get("finish_reason")
         if raw:
             fields["raw_stop_reason"] = str(raw)
 
-    def _last(self, reply: ModelResponse, details: dict[str, Any]) -> StreamDone:
-        # The provider's reason wins over the presence of calls (E20).
-        match reply.finish_reason:
-            case "length":
-                return self._builder.done("length")
-            case "content_filter":
-                said = details.get("refusal")
-                raise ModelError(
-                    "The provider refused to answer (content filter)"
-                    + (f": {said}" if said else "")
-                    + ". Rephrase the request."
-                )
-            case "error":
-                raise ModelError("The provider ended the reply because of an error. Try again.")
+    def _started(self, index: int, part: Any) -> Sequence[AssistantMessageEvent]:
+        builder = self._builder
+        if index in self._begun:
+            return ()  # replaces what the part's end will tell in full
+        kind: str = part.part_kind
+        self._begun[index] = kind
+        match kind:
+            case "text":
+                begun, record = builder.text_start(), builder.text_delta
+            case "thinking":
+                begun, record = builder.thinking_start(), builder.thinking_delta
+            case "tool-call":
+                begun = builder.toolcall_start(part.tool_call_id, part.tool_name)
+                record = builder.toolcall_delta
             case _:
-                return self._builder.done()
+                return ()
+        self._pieces[index] = record, begun.content_index
+        self._open[index] = kind
+        # What the start brings is the first delta (E06).
+        first = part.args if kind == "tool-call" else part.content
+        if kind == "thinking" and not first:
+            first = self._aside(index, part.provider_details)
+        if not first:
+            return (begun,)
+        return begun, record(_text(first), begun.content_index)
+
+    def _delta(self, index: int, delta: Any) -> Sequence[AssistantMessageEvent]:
+        found = self._pieces.get(index)
+        if found is None:
+            return self._resumed(index, delta)
+        if delta.part_delta_kind == "tool_call":
+            added = delta.args_delta
+        else:
+            added = delta.content_delta
+            if not added and delta.provider_details and self._open.get(index) == "thinking":
+                added = self._aside(index, delta.provider_details)
+        if not added:
+            return ()
+        record, block = found
+        return (record(added if type(added) is str else _text(added), block),)
+
+    def _resumed(self, index: int, delta: Any) -> Sequence[AssistantMessageEvent]:
+        """Go on with a part that had ended: in a block of its own."""
+        builder, kind = self._builder, self._begun.get(index)
+        if kind not in ("text", "thinking") or not delta.content_delta:
+            return ()
+        if kind == "text":
+            begun, record = builder.text_start(), builder.text_delta
+        else:
+            begun, record = builder.thinking_start(), builder.thinking_delta
+        self._pieces[index] = record, begun.content_index
+        self._open[index] = kind
+        self._own_pieces.add(index)
+        return begun, record(delta.content_delta, begun.content_index)
+
+    def _aside(self, index: int, details: Any) -> str:
+        """Return the raw thoughts that open models send beside the summary (trap 11)."""
+        if callable(details):  # a change to the details so far; of none it leaves what is new
+            details = details(None)
+        added = "".join(cast("dict[str, list[str]]", details or {}).get("raw_content", ()))
+        if added:
+            self._own_pieces.add(index)
+        return added
+
+    def _ended(self, index: int, part: Any) -> Sequence[AssistantMessageEvent]:
+        kind = self._open.pop(index)
+        builder, (_, block) = self._builder, self._pieces.pop(index)
+        content = None if index in self._own_pieces or kind == "tool-call" else part.content
+        match kind:
+            case "text":
+                return (builder.text_end(block, content, signature=signature_of(part)),)
+            case "thinking":
+                end = builder.thinking_end(
+                    block,
+                    content,
+                    signature=signature_of(part),
+                    redacted=True if part.id in _REDACTED and not part.content else None,
+                )
+                return (end,)
+            case _:
+                return (builder.toolcall_end(block, _call(part)),)
+
+    def _last(self, reply: ModelResponse, raw: str, details: dict[str, Any]) -> StreamDone:
+        # The provider's reason wins over the presence of calls (E20).
+        reason = reply.finish_reason
+        if reason == "content_filter" or (reason is None and raw.lower() in _REFUSALS):
+            _refused(details)
+        if reason == "error" or (reason is None and "error" in raw.lower()):
+            raise ReplyError(
+                f"The provider ended the reply because of an error ({raw}). Try again.", "server"
+            )
+        if reason == "length" or (reason is None and raw.lower() in _LIMITS):
+            return self._builder.done("length")
+        return self._builder.done()
+
+
+def _refused(details: dict[str, Any]) -> NoReturn:
+    said = details.get("refusal")
+    said = f": {str(said).rstrip('.!? ')}" if said else ""
+    raise ReplyError(
+        f"The provider refused to answer (content filter){said}. Rephrase the request.", "refused"
+    )
+
+
+def _text(added: Any) -> str:
+    """Return a piece of arguments as text; one provider sends objects."""
+    return added if isinstance(added, str) else compact_json(added)
 
 
 def _call(part: ToolCallPart) -> ToolCall:

@@ -14,9 +14,11 @@ from pi_agent_kernel.models.overflow import error_details, is_context_overflow
 __all__ = ["TRANSIENT_KINDS", "is_retryable_assistant_error", "transient_kind", "wait_wanted_ms"]
 
 #: Classes of errors that pass.
-TRANSIENT_KINDS = frozenset({"rate_limit", "unavailable", "server", "connection", "timeout"})
+TRANSIENT_KINDS = frozenset(
+    {"rate_limit", "overloaded", "server", "connection", "timeout", "incomplete"}
+)
 #: Classes that do not say enough: the text decides.
-_VAGUE_KINDS = frozenset({None, "model", "unknown"})
+_VAGUE_KINDS = frozenset({None, "unknown", "unexpected"})
 
 _ACCOUNT = re.compile(
     r"quota|billing|payment required|insufficient.{0,20}(?:credit|balance|funds)"
@@ -41,12 +43,12 @@ _WORDS: dict[str, re.Pattern[str]] = {
     "rate_limit": _words(
         r"rate[\s_-]*limit|limiting the rate|too[\s_]many[\s_]requests|throttl", _status("429")
     ),
-    "unavailable": _words(
+    "overloaded": _words(
         r"overload|over capacity|at capacity|(?:service|temporarily)[\s_]*unavailable",
         _status("503|529"),
     ),
     "timeout": _words(r"timed[\s-]?out|time-?out|deadline exceeded", _status("408|504|522|524")),
-    "cut_off": _words(
+    "incomplete": _words(
         r"without (?:a |an |its )?(?:stop reason|final (?:event|message)|terminal event)",
         r"stream (?:was )?(?:ended|closed|cut|broke)|ended (?:too early|prematurely)",
         r"cut off|incomplete (?:chunked )?(?:read|response|stream)|\bterminated\b",

@@ -6,9 +6,11 @@ settings are its own. Nothing outside this package knows which one a request use
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["FAMILIES", "Family", "Reach"]
+__all__ = ["FAMILIES", "Family", "Reach", "load_modules", "refined", "warm_up"]
+
+S = TypeVar("S")
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +72,21 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     images_in_results: bool = True
     #: Which thinking a reply that is sent back has a place for; other would become its text.
     thinking_goes_back: Literal["all", "signed", "none"] = "signed"
+    #: Whose HTTP client its SDK takes; see `provider_http.shared_client`.
+    http_library: str = "httpx2"
+    #: How an address of this format ends, for a hint; empty if it has no path.
+    address_end: str = ""
+    #: Environment variables that a model is built from, beside key and address.
+    variables: tuple[str, ...] = ()
+    #: Whether its SDK runs on trio.
+    trio: bool = True
+    #: Whether its SDK would try again by itself unless told not to.
+    sdk_retries: bool = True
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Everything that a request needs to be loaded."""
+        return (f"{__name__}.{self.module}", *self.loads, *_SHARED)
 
     def build(self, reach: Reach) -> ProviderModel:
         """Build pydantic-ai's model."""
@@ -108,6 +127,7 @@ FAMILIES: Mapping[str, Family] = {
         system_anywhere=True,
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
+        address_end="/v1",
     ),
     "openai-completions": Family(
         module="openai_chat",
@@ -118,6 +138,7 @@ FAMILIES: Mapping[str, Family] = {
         system_anywhere=True,
         images_in_results=False,
         thinking_goes_back="all",  # in its field, or in the tags it came in
+        address_end="/v1",
     ),
     "google-generative-ai": Family(
         module="google_genai",
@@ -130,6 +151,15 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
         needs_limit=True,
+        sdk_retries=False,
+        variables=(
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_PROFILE",
+            "AWS_REGION",
+            "AWS_DEFAULT_REGION",
+        ),
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
@@ -137,6 +167,7 @@ FAMILIES: Mapping[str, Family] = {
         requirement="pydantic-ai-slim[mistral]",
         images_in_results=False,
         thinking_goes_back="all",
+        trio=False,
     ),
     "groq-completions": Family(
         module="groq_chat",
@@ -145,5 +176,38 @@ FAMILIES: Mapping[str, Family] = {
         system_anywhere=True,
         images_in_results=False,
         thinking_goes_back="none",
+        http_library="httpx",
     ),
 }
+
+_SHARED = ("pydantic_ai.direct", "genai_prices")
+_loading = threading.Lock()
+
+
+def load_modules(modules: Iterable[str]) -> None:
+    """Import modules, one thread at a time: large packages import each other in circles."""
+    with _loading:
+        for name in modules:
+            import_module(name)
+
+
+def warm_up(apis: Iterable[str]) -> None:
+    """Import what requests will need, so that the first one does not wait for it.
+
+    Meant for a thread in the background; a package that is missing is told by the request.
+
+    Args:
+        apis: Wire formats, as `Model.api`; unknown ones are left out.
+    """
+    for api in apis:
+        family = FAMILIES.get(api)
+        if family is not None:
+            with suppress(ImportError):
+                load_modules(family.modules)
+
+
+def refined(kind: type[S], response: object) -> S:
+    """Return a response as one of a class derived from its own."""
+    copy = kind.__new__(kind)
+    vars(copy).update(vars(response))
+    return copy

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from pi_agent_kernel.models.families import refined
 
-    from pydantic_ai.models.anthropic import AnthropicModel
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from anthropic.types.beta import BetaRawMessageDeltaEvent, BetaRawMessageStreamEvent
+    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
 
     from pi_agent_kernel.models.families import Reach
     from pi_agent_kernel.models.thinking import Thinking
@@ -18,13 +24,12 @@ __all__ = ["build_model", "settings_for", "thinking_settings"]
 
 def build_model(reach: Reach) -> AnthropicModel:
     """Build pydantic-ai's model."""
-    from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     provider = AnthropicProvider(
         api_key=reach.key, base_url=reach.base_url, http_client=reach.client
     )
-    return AnthropicModel(reach.name, provider=provider)
+    return _model_class()(reach.name, provider=provider)
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
@@ -55,3 +60,33 @@ def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[st
         return {"thinking": thinking.level}
     budget = thinking.tokens(least=1024)
     return {"anthropic_thinking": {"type": "enabled", "budget_tokens": budget}} if budget else {}
+
+
+@cache
+def _model_class() -> type[AnthropicModel]:
+    from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
+
+    @dataclass
+    class WholeStream(AnthropicStreamedResponse):
+        """Count a reply as complete only once its last event has come, not its stop reason."""
+
+        def _map_message_delta(self, event: BetaRawMessageDeltaEvent) -> None:
+            super()._map_message_delta(event)
+            self._state_at_the_end = self.state
+            self.state = "incomplete"
+
+        def _map_event(
+            self, event: BetaRawMessageStreamEvent
+        ) -> Iterator[ModelResponseStreamEvent]:
+            if event.type == "message_stop":
+                self.state = getattr(self, "_state_at_the_end", self.state)
+            return super()._map_event(event)
+
+    class WholeModel(AnthropicModel):
+        async def _process_streamed_response(
+            self, *given: Any, **named: Any
+        ) -> AnthropicStreamedResponse:
+            response = await super()._process_streamed_response(*given, **named)
+            return refined(WholeStream, response)
+
+    return WholeModel

@@ -1,13 +1,19 @@
-"""Groq's dialect of chat completions; its failed tool calls are read only here (trap 14)."""
+"""Groq's dialect of chat completions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.families import refined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from pydantic_ai.models.groq import GroqModel
+    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.models.groq import GroqModel, GroqStreamedResponse
 
     from pi_agent_kernel.models.families import Reach
     from pi_agent_kernel.models.thinking import Thinking
@@ -18,11 +24,14 @@ __all__ = ["build_model", "settings_for", "thinking_settings"]
 
 def build_model(reach: Reach) -> GroqModel:
     """Build pydantic-ai's model."""
-    from pydantic_ai.models.groq import GroqModel
     from pydantic_ai.providers.groq import GroqProvider
 
-    provider = GroqProvider(api_key=reach.key or "none", base_url=reach.base_url)
-    return GroqModel(reach.name, provider=provider)
+    provider = GroqProvider(
+        api_key=reach.key or "none",
+        base_url=reach.base_url,
+        http_client=cast("Any", reach.client),  # this SDK takes the forerunner's class
+    )
+    return _model_class()(reach.name, provider=provider)
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
@@ -37,3 +46,33 @@ def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[st
     if thinking.word:
         return {"groq_reasoning_effort": thinking.word, "groq_reasoning_format": "parsed"}
     return {"thinking": thinking.level != "off" and thinking.level}
+
+
+@cache
+def _model_class() -> type[GroqModel]:
+    from pydantic_ai.models.groq import GroqModel, GroqStreamedResponse
+
+    @dataclass
+    class StrictStream(GroqStreamedResponse):
+        def _map_tool_use_failed(
+            self, failed_generation: Any
+        ) -> Iterator[ModelResponseStreamEvent]:
+            # The server ended the reply because of its call: it is an error, not a call to run.
+            name = getattr(failed_generation, "name", None)
+            wrong = f"the call of {name!r}" if name else "a tool call"
+            raise ReplyError(
+                f"The server rejected {wrong} that {self._model_name} made, because its arguments "
+                "do not fit the tool's schema (tool_use_failed). Try again, or simplify the "
+                "tool's parameters.",
+                "invalid_request",
+                status=400,
+            )
+
+    class StrictModel(GroqModel):
+        async def _process_streamed_response(
+            self, *given: Any, **named: Any
+        ) -> GroqStreamedResponse:
+            response = await super()._process_streamed_response(*given, **named)
+            return refined(StrictStream, response)
+
+    return StrictModel

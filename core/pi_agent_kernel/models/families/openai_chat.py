@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.models.error_kinds import ReplyError, told_by_server
+from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from openai.types.chat import ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
-    from pydantic_ai.messages import ModelResponseStreamEvent
+    from pydantic_ai.messages import FinishReason, ModelResponseStreamEvent
     from pydantic_ai.models.openai import OpenAIChatModel
 
     from pi_agent_kernel.models.families import Reach
@@ -87,13 +89,15 @@ class _CallIndexes:
 
     def __init__(self) -> None:
         self._by_id: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._named: set[int] = set()
         self._seen: set[int] = set()
 
     def assign(self, fragment: Any) -> None:
-        """Set `fragment.index` where it is missing.
+        """Set `fragment.index` where it is missing; take a name out that is told again.
 
         Raises:
-            ModelError: It could belong to several calls.
+            ReplyError: It could belong to several calls.
         """
         index: int | None = getattr(fragment, "index", None)
         call_id: str | None = getattr(fragment, "id", None)
@@ -106,29 +110,77 @@ class _CallIndexes:
             elif len(self._seen) == 1:
                 index = max(self._seen)
             else:
-                raise ModelError(
+                raise ReplyError(
                     "The server sent a piece of tool arguments that does not say which of "
                     f"{len(self._seen)} calls it belongs to. Nothing was run; ask for one call at "
-                    "a time or use another server."
+                    "a time or use another server.",
+                    "unexpected",
                 )
             fragment.index = index
         self._seen.add(index)
         if call_id:
             self._by_id[call_id] = index
+        function = getattr(fragment, "function", None)
+        name: str | None = getattr(function, "name", None)
+        if function is not None and name and self._names.setdefault(index, name) == name:
+            if index in self._named:
+                function.name = None  # pieces of a name would be joined
+            self._named.add(index)
 
 
 @cache
 def _model_class() -> type[OpenAIChatModel]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+    from pydantic_ai.usage import RequestUsage
+
+    nothing = RequestUsage()
 
     @dataclass
     class StrictStream(OpenAIStreamedResponse):
         _indexes: _CallIndexes = field(default_factory=_CallIndexes, init=False)
+        _exchange: Exchange | None = field(default_factory=current_exchange.get, init=False)
+        _usage_stands_alone: bool = field(default=False, init=False)
 
         def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
-            for fragment in choice.delta.tool_calls or ():
+            fragments = choice.delta.tool_calls
+            if not fragments:
+                return ()
+            for fragment in fragments:
                 self._indexes.assign(fragment)
             return super()._map_tool_call_delta(choice)
+
+        def _map_usage(self, response: ChatCompletionChunk) -> RequestUsage:
+            if response.usage is None:
+                return nothing
+            self._usage_stands_alone = not response.choices
+            return super()._map_usage(response)
+
+        def _add_usage(
+            self, usage: RequestUsage, *, reported: bool, cumulative: bool = False
+        ) -> None:
+            # Servers that report with every chunk report the total so far.
+            del cumulative
+            if reported:
+                super()._add_usage(usage, reported=True, cumulative=True)
+
+        def _missing_finish_reason(self) -> FinishReason:
+            # Some gateways never give a reason. Their replies end with the usage, which may come
+            # with every chunk: then only the end mark tells the end from a cut (trap 2).
+            ended = self._exchange is not None and b"[DONE]" in self._exchange.tail
+            if not (self._usage_stands_alone or (ended and self._usage.has_values())):
+                self.state = "incomplete"
+            return "stop"
+
+        def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
+            if cast("str", chunk.object) == "error":
+                raise told_by_server(chunk)
+            return super()._map_chunk_provider_details(chunk)
+
+        def _map_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
+            choice = chunk.choices[0]
+            if cast("str | None", choice.finish_reason) == "error":
+                raise told_by_server(getattr(choice, "error", None))
+            return super()._map_provider_details(chunk)
 
     class StrictModel(OpenAIChatModel):
         @property
