@@ -19,7 +19,7 @@ from pi_agent_kernel import (
     faux_provider,
     lazy_stream,
 )
-from pi_agent_kernel.models.collection import merge_headers
+from pi_agent_kernel.models.headers import merge_headers
 from pi_agent_kernel.models.providers import PROVIDERS
 from provider import LIMIT
 from server import Reply, recorded

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from pi_agent_kernel.messages import AssistantMessage, ThinkingContent, ToolCall
 from pi_agent_kernel.models.families import FAMILIES
+from pi_agent_kernel.models.headers import merge_headers
 from pi_agent_kernel.models.providers import PROVIDERS
-from pi_agent_kernel.models.request_settings import merge_headers
 from provider import GO, ask, model_at
 from server import Reply
 
@@ -65,7 +65,8 @@ def test_headers_merge_whatever_their_case():
     model = {"x-a": "2", "X-D": "2"}
     request = {"X-b": None, "x-d": "3", "X-E": None}
 
-    assert merge_headers(provider, model, None, request) == {"x-a": "2", "X-C": "1", "x-d": "3"}
+    merged = merge_headers(provider, model, None, request)
+    assert merged == {"x-a": "2", "X-b": None, "X-C": "1", "x-d": "3", "X-E": None}
     assert merge_headers({"X-A": "1"}, {"x-a": None}, {"X-a": "3"}) == {"X-a": "3"}
 
 

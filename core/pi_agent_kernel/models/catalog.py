@@ -6,9 +6,9 @@
             └── else a GGUF file that is configured, with xllamacpp installed
                 └── else the scripted demo model, which needs nothing
 
-A spec is `provider:name`, a provider alone, `local:PATH`, `demo`, or the name of a model registered
-here. With a spec or a key no socket is opened; a model that is chosen and then fails is never
-replaced. Choosing imports no provider.
+A spec is `provider:name`, a provider alone, `local:PATH`, `proxy:provider:name`, `demo`, or the
+name of a model registered here. With a spec or a key no socket is opened; a model that is chosen
+and then fails is never replaced. Choosing imports no provider.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from pi_agent_kernel.errors import ModelError
-from pi_agent_kernel.models.model_specs import DEMO, LOCAL, read_spec
+from pi_agent_kernel.models.model_specs import DEMO, LOCAL, PROXY, proxied, read_spec
 from pi_agent_kernel.models.providers import PROVIDERS, Provider, missing_package
 from pi_agent_kernel.request import Model, StreamFn
 
@@ -37,6 +37,8 @@ __all__ = [
 
 MODEL_VARIABLE = "PI_NOTEBOOK_MODEL"
 GGUF_VARIABLE = "PI_NOTEBOOK_GGUF"
+#: As in `proxy`, which need not be loaded to look.
+PROXY_URL_VARIABLE = "PI_NOTEBOOK_PROXY_URL"
 
 _CHANGE = f"{MODEL_VARIABLE}=PROVIDER:NAME chooses another"
 
@@ -133,6 +135,8 @@ def check_spec(spec: str) -> None:
     Raises:
         ModelError: With what was probably meant.
     """
+    if spec not in _registered:
+        spec = proxied(spec) or spec
     read_spec(spec, _registered)
 
 
@@ -188,6 +192,9 @@ class _Choice:
 
     def named(self, text: str, why: str) -> ChosenModel:
         """Choose what a spec names."""
+        behind = proxied(text)
+        if behind and text not in _registered:
+            return self._proxied(behind, why)
         spec = read_spec(text, _registered)
         if spec.provider in _registered:
             model, stream_fn = _registered[spec.provider]
@@ -265,9 +272,12 @@ class _Choice:
         is_own = base_url == row.base_url and not row.keyless
         summary = f"Model {spec}{'' if is_own else f' at {base_url}'} ({why})."
         missing = missing_package(row.api)
+        lacks_key = is_own and bool(base_url) and not row.key(self.env)
+        if lacks_key and self.env.get(PROXY_URL_VARIABLE):
+            return self._proxied(spec, f"{why}; no key here, so by the proxy")
         if missing:
             summary += f" It needs a package: pip install '{missing}'."
-        elif is_own and base_url and not row.key(self.env):
+        elif lacks_key:
             missing = row.key_variables[0]
             summary += f" It needs a key: set {missing}."
         return ChosenModel(
@@ -277,6 +287,28 @@ class _Choice:
             missing=missing,
             spec=spec,
             hint=partial(nearest_name, row, name) if check_name and is_own else None,
+        )
+
+    def _proxied(self, text: str, why: str) -> ChosenModel:
+        """Choose a model that a proxy serves, with what is known of it here."""
+        from pi_agent_kernel.models.model_info import describe_model
+        from pi_agent_kernel.models.proxy import proxied_model
+
+        spec = read_spec(text)
+        row = PROVIDERS.get(spec.provider)
+        if spec.provider == LOCAL or (row is None and spec.provider != DEMO):
+            raise ModelError(
+                f"A proxy serves no {spec.provider!r} models, only those of providers."
+            )
+        name = spec.name or (row.default_model if row else "")
+        described = describe_model(row, name, "") if row and name else None
+        behind = f"{spec.provider}:{name}" if name else spec.provider
+        model, stream_fn = proxied_model(behind, self._given, described)
+        return ChosenModel(
+            model=model,
+            stream_fn=stream_fn,
+            summary=f"Model {behind} through the proxy at {self.env[PROXY_URL_VARIABLE]} ({why}).",
+            spec=f"{PROXY}:{behind}",
         )
 
     def _default_name(self, row: Provider) -> str:

@@ -21,11 +21,12 @@ from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone, StreamError
 from pi_agent_kernel.messages import AssistantMessage, Message, TextContent, UserMessage
 from pi_agent_kernel.models.credentials import CredentialStore, ProviderAuth, resolve_key
+from pi_agent_kernel.models.headers import merge_headers
 from pi_agent_kernel.models.lazy_stream import lazy_stream
 from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.request import Model, StreamEvents, StreamFn, StreamOptions, TranscriptContext
 
-__all__ = ["ModelProvider", "Models", "create_models", "create_provider", "merge_headers"]
+__all__ = ["ModelProvider", "Models", "create_models", "create_provider"]
 
 Headers = Mapping[str, str | None]
 
@@ -288,20 +289,6 @@ def create_models(
         for row in PROVIDERS.values():
             models.set_provider(_builtin(row, env))
     return models
-
-
-def merge_headers(*sources: Headers | None) -> dict[str, str | None]:
-    """Merge headers whatever their case; a later source wins (MD-14).
-
-    Args:
-        *sources: In the order provider, model, request. None takes a header out of what follows
-            from earlier sources, and stays as None for whoever merges next.
-    """
-    merged: dict[str, tuple[str, str | None]] = {}
-    for source in sources:
-        for name, value in (source or {}).items():
-            merged[name.lower()] = (name, value)
-    return dict(merged.values())
 
 
 def _builtin(row: Provider, env: Mapping[str, str] | None) -> ModelProvider:

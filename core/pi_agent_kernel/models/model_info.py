@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from pi_agent_kernel.models.pricing import listed_rates
 from pi_agent_kernel.models.providers import Provider
-from pi_agent_kernel.request import Model, ModelCost
+from pi_agent_kernel.request import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +84,7 @@ def describe_model(provider: Provider, name: str, base_url: str) -> Model:
     """
     info = _find(provider, name)
     text = name.lower()
-    return Model(
+    model = Model(
         id=name,
         name=(info and info.name) or name,
         api=provider.api,
@@ -90,10 +92,11 @@ def describe_model(provider: Provider, name: str, base_url: str) -> Model:
         base_url=base_url,
         reasoning=bool(_REASONS.search(text)) and not _ANSWERS_AT_ONCE.search(text),
         input=("text",) if _TEXT_ONLY.search(text) else ("text", "image"),
-        cost=ModelCost() if info is None else _rates(info),
         context_window=(info and info.context_window) or 0,
         max_tokens=next((limit for names, limit in _LONGEST_ANSWERS if names.search(text)), 0),
     )
+    rates = None if info is None else listed_rates(model)
+    return model if rates is None else msgspec.structs.replace(model, cost=rates)
 
 
 def known_models(provider: Provider) -> list[str]:
@@ -145,19 +148,3 @@ def _find(provider: Provider, name: str) -> ModelInfo | None:
     except LookupError:
         return None
     return found[1]
-
-
-def _rates(info: ModelInfo) -> ModelCost:
-    """Return today's rates in dollars per million tokens."""
-    prices = info.get_prices(datetime.now(UTC))
-
-    def rate(kind: str) -> float:
-        price: Any = getattr(prices, f"{kind}_mtok", None)
-        return float(getattr(price, "base", price) or 0)
-
-    return ModelCost(
-        input=rate("input"),
-        output=rate("output"),
-        cache_read=rate("cache_read"),
-        cache_write=rate("cache_write"),
-    )

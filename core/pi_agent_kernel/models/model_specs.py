@@ -11,11 +11,13 @@ import msgspec
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.models.providers import PROVIDERS
 
-__all__ = ["DEMO", "LOCAL", "Spec", "read_spec"]
+__all__ = ["DEMO", "LOCAL", "PROXY", "Spec", "proxied", "read_spec"]
 
 DEMO = "demo"
 #: Before the path of a GGUF file.
 LOCAL = "local"
+#: Before the spec of a model that a proxy serves.
+PROXY = "proxy"
 
 #: How providers are also called.
 _ALIASES = {
@@ -62,6 +64,12 @@ class Spec(msgspec.Struct, frozen=True):
     provider: str
     #: Empty for the provider's default.
     name: str = ""
+
+
+def proxied(text: str) -> str:
+    """Return the spec behind `proxy:`; nothing if the text does not begin so."""
+    head, colon, rest = text.strip().partition(":")
+    return rest.strip() if colon and head.strip().lower() == PROXY else ""
 
 
 def read_spec(text: str, registered: Collection[str] = ()) -> Spec:

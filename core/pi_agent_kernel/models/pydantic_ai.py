@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from pi_agent_kernel.abort import AbortSignal, OperationAborted
+from pi_agent_kernel.abort import OperationAborted, until_abort
 from pi_agent_kernel.events import AssistantMessageEvent
 from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.families import FAMILIES, Reach, load_modules
@@ -90,7 +90,7 @@ def provider_stream_fn(
         try:
             async with AsyncExitStack() as stack:
                 response = await retry_provider_request(
-                    lambda: _until_abort(signal, request.open(stack)),
+                    lambda: until_abort(signal, request.open(stack)),
                     explain=request.explain,
                     attempt=options.attempt,
                     max_retries=options.max_retries,
@@ -104,7 +104,7 @@ def provider_stream_fn(
                 events = aiter(response)
                 while True:
                     try:
-                        event = await _until_abort(signal, anext(events))
+                        event = await until_abort(signal, anext(events))
                     except StopAsyncIteration:
                         break
                     for ours in reader.feed(event):
@@ -291,20 +291,3 @@ async def _cancel(response: StreamedResponse) -> None:
     """Close the connection now; leaving the context alone would not do it everywhere (trap 3)."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(1):
         await response.cancel()
-
-
-async def _until_abort(signal: AbortSignal | None, operation: Awaitable[T]) -> T:
-    """Await something, but no longer than until the abort.
-
-    Raises:
-        OperationAborted: The signal was set off first.
-    """
-    if signal is None:
-        return await operation
-    with anyio.CancelScope() as scope:
-        stop_watching = signal.cancel_on_abort(scope)
-        try:
-            return await operation
-        finally:
-            stop_watching()
-    raise OperationAborted

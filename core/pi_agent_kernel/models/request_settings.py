@@ -14,6 +14,7 @@ import msgspec
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.messages import Message
 from pi_agent_kernel.models.families import Family, Reach
+from pi_agent_kernel.models.headers import merge_headers
 from pi_agent_kernel.models.prompt_size import clamp_max_tokens_to_context
 from pi_agent_kernel.models.pydantic_history import Places
 from pi_agent_kernel.models.thinking import (
@@ -31,7 +32,7 @@ from pi_agent_kernel.request import (
     merge_client_identity,
 )
 
-__all__ = ["RequestSettings", "merge_headers", "places_of", "request_settings"]
+__all__ = ["RequestSettings", "places_of", "request_settings"]
 
 #: Headers by which a provider finds the server that has a session in its cache.
 _SESSION_HEADERS = {
@@ -101,7 +102,8 @@ def request_settings(
         values.update(told)
     if not _takes_temperature(profile, thinking if told else None):
         values["temperature"] = None
-    headers = merge_headers(_headers_of_ours(options, reach), model.headers, options.headers)
+    merged = merge_headers(_headers_of_ours(options, reach), model.headers, options.headers)
+    headers = {name: value for name, value in merged.items() if value is not None}
     values["extra_headers"] = headers or None
     return RequestSettings(
         values={
@@ -133,18 +135,6 @@ def places_of(family: Family, reach: Reach, system: str, profile: Mapping[str, A
         and bool(profile.get("google_supported_mime_types_in_tool_returns", True)),
         thinking=family.thinking_goes_back,
     )
-
-
-def merge_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:
-    """Merge headers whatever their case; a later one wins, None takes one out (MD-14)."""
-    merged: dict[str, tuple[str, str]] = {}
-    for source in sources:
-        for name, value in (source or {}).items():
-            if value is None:
-                merged.pop(name.lower(), None)
-            else:
-                merged[name.lower()] = (name, value)
-    return dict(merged.values())
 
 
 def _thinking(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -82,15 +82,7 @@ def warm_up(chosen: ChosenModel) -> None:
         return
     from pi_agent_kernel.models import families
 
-    api = chosen.model.api
-    prepare: Callable[[list[str]], None] | None = getattr(families, "warm_up", None)
-    if prepare is not None:
-        prepare([api])
-        return
-    from importlib import import_module
-
-    for name in families.FAMILIES[api].loads:
-        import_module(name)
+    families.warm_up([chosen.model.api])
 
 
 def _hosted(row: Provider, env: Mapping[str, str]) -> ModelState:
