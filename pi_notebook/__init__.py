@@ -1,7 +1,7 @@
 """pi-notebook: an agent inside your notebook.
 
     %load_ext pi_notebook          the magics %%agent and %agent
-    import pi_notebook as pi       pi.agent, pi.agents, @pi.tool
+    import pi_notebook as pi       pi.agent, pi.agents, @pi.tool, pi.record, pi.replay
 
 Importing it imports neither IPython nor a provider; each name is looked up when it is used.
 """
@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pi_notebook.cassettes import record as record
+    from pi_notebook.cassettes import replay as replay
     from pi_notebook.errors import AgentAborted as AgentAborted
     from pi_notebook.errors import AgentFailed as AgentFailed
     from pi_notebook.errors import AgentUnavailable as AgentUnavailable
@@ -29,6 +31,8 @@ __all__ = [
     "agent",
     "agents",
     "load_ipython_extension",
+    "record",
+    "replay",
     "tool",
     "unload_ipython_extension",
 ]
@@ -66,6 +70,10 @@ def __getattr__(name: str) -> Any:
         from pi_notebook.notebook_agent import NotebookAgent
 
         return NotebookAgent
+    if name in ("record", "replay"):
+        from pi_notebook import cassettes
+
+        return getattr(cassettes, name)
     if name in ("agent", "agents", "tool"):
         from pi_notebook.registry import agents
 

@@ -18,6 +18,8 @@ class CellRequest:
         system: Instructions from here on; "" takes earlier ones back, None leaves them.
         tools: Names of the only tools of this cell.
         quiet: Show nothing.
+        record: File to record the cell into.
+        replay: File to replay the cell from.
     """
 
     prompt: str
@@ -26,3 +28,5 @@ class CellRequest:
     system: str | None = None
     tools: tuple[str, ...] | None = None
     quiet: bool = False
+    record: str | None = None
+    replay: str | None = None

@@ -41,7 +41,7 @@ def examine(out: TextIO) -> int:
         0 when every check passed, else 1.
     """
     status = 0
-    for check in (_python, _ipykernel, _packages, _jupyterlab, _kernel, _model):
+    for check in (_python, _ipykernel, _packages, _jupyterlab, _kernel, _providers, _model):
         for passed, line in _lines(check):
             status = status if passed else 1
             out.write(f"{'ok  ' if passed else 'FAIL'}  {line}\n")
@@ -125,6 +125,26 @@ def _kernel() -> Iterator[str]:
                 text = f"%load_ext pi_notebook: {content['ename']}: {content['evalue']}"
                 raise CheckFailedError(text)
         yield "%load_ext pi_notebook works"
+
+
+def _providers() -> Iterator[str]:
+    import os
+
+    from pi_agent_kernel.models.probes import find_servers
+    from pi_agent_kernel.models.providers import PROVIDERS, missing_package
+
+    keys = {row.key(os.environ): row.id for row in PROVIDERS.values() if row.key(os.environ)}
+    yield f"keys: {', '.join(keys) or 'none in the environment'}"
+    servers = [
+        f"{PROVIDERS[server.provider].name if server.identified else 'something unknown'} at "
+        f"{server.base_url} with {', '.join(server.models[:5]) or 'no model that can chat'}"
+        for server in find_servers(os.environ)
+    ]
+    yield f"servers: {'; '.join(servers) or 'none on this machine'}"
+    missing = {missing_package(row.api): row.id for row in PROVIDERS.values()}
+    for requirement, provider in missing.items():
+        if requirement:
+            yield f"{provider} needs a package: pip install '{requirement}'"
 
 
 def _model() -> Iterator[str]:

@@ -21,15 +21,17 @@ class CellError(Exception):
 
     Args:
         message: What happened and what to do; more than one line is folded into one.
+        details: Lines that are shown below it, such as a diff.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, details: str = "") -> None:
+        self.details = details
         line = " ".join(message.split())
         super().__init__(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…")
 
     def _render_traceback_(self) -> list[str]:
         """Give IPython the whole traceback; this also saves the time it takes to format one."""
-        return [str(self)]
+        return [str(self), *self.details.splitlines()]
 
 
 class AgentAborted(CellError):

@@ -8,16 +8,20 @@ from typing import Any
 
 from pi_agent_kernel.errors import ModelError
 
+from pi_notebook.completion import install_completions, remove_completions
 from pi_notebook.config import PiNotebook
 from pi_notebook.errors import CellError
 from pi_notebook.kernel_compat import why_unsupported
 from pi_notebook.magics import agent_magic
+from pi_notebook.model_verbs import warm_in_background
 from pi_notebook.registry import agents
 from pi_notebook.transformer import AgentCells
 
 __all__ = ["load", "unload"]
 
 MAGIC = "agent"
+#: The settings that new agents take over.
+DEFAULTS = ("model", "gguf", "system_prompt")
 
 
 @dataclass
@@ -44,19 +48,25 @@ def load(shell: Any) -> None:
         raise CellError(reason)
     unload(shell)
     config = PiNotebook(parent=shell)
-    config.observe(_take_defaults, names=["model", "system_prompt"])
+    config.strict = True
+    config.observe(_take_defaults, names=list(DEFAULTS))
     shell.configurables.append(config)
-    agents.model, agents.system_prompt = config.model, config.system_prompt
+    for name in DEFAULTS:
+        agents.set_default(name, getattr(config, name))
     shell.register_magic_function(agent_magic, "line_cell", MAGIC)
     cells = AgentCells(shell)
     cells.install()
+    install_completions(shell)
     _loaded.append(_Loaded(shell, cells, config))
     try:
-        chosen = agents.current.chosen_model
-        line = f"pi-notebook: {chosen.reason} %agent model SPEC changes it."
+        chosen = agents.prepare()
+        line = f"pi-notebook: {chosen.summary} %agent model SPEC changes it."
     except ModelError as error:
         line = f"pi-notebook: no model yet: {error}"
+        chosen = None
     sys.stdout.write(f"{' '.join(line.split())}\n")
+    if chosen is not None:
+        warm_in_background(chosen)
 
 
 def unload(shell: Any) -> None:
@@ -64,10 +74,11 @@ def unload(shell: Any) -> None:
     for loaded in [known for known in _loaded if known.shell is shell]:
         _loaded.remove(loaded)
         loaded.cells.remove()
+        remove_completions(shell)
         shell.configurables.remove(loaded.config)
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop(MAGIC, None)
 
 
 def _take_defaults(change: Any) -> None:
-    setattr(agents, change["name"], change["new"])
+    agents.set_default(change["name"], change["new"])

@@ -16,8 +16,10 @@ from pi_agent_kernel.errors import AgentBusyError, PiAgentError
 from pi_agent_kernel.messages import text_of
 
 from pi_notebook import frontend
+from pi_notebook.cassettes import cassettes
 from pi_notebook.cells import CellRequest
 from pi_notebook.errors import AgentUnavailable
+from pi_notebook.model_verbs import show_model, show_models
 from pi_notebook.registry import agents
 from pi_notebook.render.status import table_bundle
 from pi_notebook.render.untrusted import first_line
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from pi_notebook.notebook_agent import NotebookAgent
 
-__all__ = ["agent_magic", "run_cell"]
+__all__ = ["agent_magic", "run_cell", "verb_names"]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,7 +55,7 @@ def _cell_parser() -> _Parser:
     option(
         "--model",
         metavar="SPEC",
-        help="model for this cell, such as openai-chat:NAME or demo (%%agent model SPEC keeps it)",
+        help="model for this cell, such as openai:NAME or demo (%%agent model SPEC keeps it)",
     )
     option(
         "--system",
@@ -67,11 +69,30 @@ def _cell_parser() -> _Parser:
         help="offer only these tools in this cell; an empty list offers none",
     )
     option("--quiet", action="store_true", help="show nothing; pi.agent has the answer")
+    option = parser.add_mutually_exclusive_group().add_argument
+    option(
+        "--record",
+        metavar="FILE",
+        type=_file,
+        help="record requests and replies into FILE; cells of one kernel add to it",
+    )
+    option(
+        "--replay",
+        metavar="FILE",
+        type=_file,
+        help="answer from the recording in FILE, without key and network",
+    )
     return parser
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _file(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected the name of a file, such as demo.jsonl")
+    return text
 
 
 _CELL = _cell_parser()
@@ -107,6 +128,8 @@ def parse_cell(line: str, body: str) -> CellRequest:
         system=options.system,
         tools=options.tools,
         quiet=options.quiet,
+        record=options.record,
+        replay=options.replay,
     )
 
 
@@ -201,16 +224,21 @@ def _status(text: str) -> None:
         rows.append(("queued next", first_line(_message_text(queued[0]), 80)))
     if agent.state.error_message:
         rows.append(("last error", agent.state.error_message))
+    if cassettes.active is not None:
+        rows.append(("cassette", repr(cassettes.active)))
     others = [name for name in agents if name != agent.name]
     if others:
         rows.append(("other agents", ", ".join(others)))
     frontend.publish(table_bundle(rows))
 
 
-def _model(text: str) -> None:
-    agent = agents.current
-    chosen = agent.set_model(text) if text else agent.chosen_model
-    frontend.publish(table_bundle([("model", chosen.model.id), ("chosen", chosen.reason)]))
+def _models(text: str) -> None:
+    _no_text("models", text)
+    try:
+        current = agents.prepare().spec
+    except PiAgentError:  # the list is what helps then
+        current = ""
+    show_models(agents.gguf, current)
 
 
 def _tools(text: str) -> None:
@@ -272,6 +300,7 @@ def _help(text: str) -> None:
                 ("%%agent", "prompt the agent with the text of the cell (%%agent? has options)"),
                 ("%agent", "show the agent: state, model, tools, messages"),
                 ("%agent model [SPEC]", "show the model, or use another one from now on"),
+                ("%agent models", "list what can be used now, and what the others need"),
                 ("%agent tools", "list the tools; @pi.tool on a function adds one"),
                 ("%agent reset", "forget the conversation, keep model and tools"),
                 ("%agent abort", "stop a run that goes on while other cells run"),
@@ -286,7 +315,8 @@ def _help(text: str) -> None:
 
 _VERBS: dict[str, Callable[[str], None]] = {
     "status": _status,
-    "model": _model,
+    "model": lambda text: show_model(agents.current, text),
+    "models": _models,
     "tools": _tools,
     "reset": _reset,
     "abort": _abort,
@@ -295,6 +325,11 @@ _VERBS: dict[str, Callable[[str], None]] = {
     "clear": _clear,
     "help": _help,
 }
+
+
+def verb_names() -> list[str]:
+    """Return what may stand after `%agent`."""
+    return list(_VERBS)
 
 
 def _no_text(verb: str, text: str) -> None:

@@ -23,7 +23,9 @@ from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.models.retry_policy import RetryPolicy
 
 from pi_notebook import frontend
+from pi_notebook.cassettes import cassettes
 from pi_notebook.errors import AgentAborted, AgentFailed
+from pi_notebook.render.untrusted import bound
 from pi_notebook.runtime import ForegroundRun
 from pi_notebook.snapshot import RunReducer
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.hooks import AfterToolCallContext
     from pi_agent_kernel.messages import ImageContent
     from pi_agent_kernel.models.catalog import ChosenModel
-    from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
+    from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
     from pi_agent_kernel.tools import AgentTool
 
     from pi_notebook.cells import CellRequest
@@ -46,6 +48,9 @@ __all__ = ["NotebookAgent"]
 
 #: The section of the system prompt that `%%agent --system` writes.
 SYSTEM_SECTION = "notebook"
+
+#: How a diff in an error text begins.
+_DIFF = "\n--- "
 
 #: What asyncio says when a tool uses an object of another loop.
 _FOREIGN_LOOP = ("attached to a different loop", "bound to a different event loop")
@@ -84,6 +89,8 @@ class NotebookAgent(Agent):
         )
         self.name = name
         self._chosen = chosen
+        self._named = False  # whether somebody chose the model
+        self._taped: StreamFn | None = None  # while it runs recorded or replayed
         self._foreground: ForegroundRun | None = None
 
     def __repr__(self) -> str:
@@ -145,6 +152,7 @@ class NotebookAgent(Agent):
             ModelError: There is no such model, or it cannot be used.
         """
         self._use(choose_model(spec))
+        self._named = True
         return self._chosen
 
     @property
@@ -192,12 +200,37 @@ class NotebookAgent(Agent):
     ) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
-        run = self._foreground = ForegroundRun(self.abort)
-        quiet = request is not None and request.quiet
+        with self._through_cassette(request):
+            run = self._foreground = ForegroundRun(self.abort)
+            quiet = request is not None and request.quiet
+            try:
+                yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
+            finally:
+                self._foreground = None
+
+    @contextlib.contextmanager
+    def _through_cassette(self, request: CellRequest | None) -> Iterator[None]:
+        """Record or replay one run, as the cell or the notebook says."""
+        if request is not None and request.record is not None:
+            use = cassettes.recording(request.record)
+        elif request is not None and request.replay is not None:
+            use = cassettes.replaying(request.replay)
+        else:
+            use = cassettes.active
+        if use is None:
+            yield
+            return
+        explicit = self._named or (request is not None and request.model is not None)
+        model_before = self.state.model
+        model, self._taped = use.use_for(model_before, self._chosen.stream_fn, explicit=explicit)
+        if model is not model_before:
+            self.state.model = model
         try:
-            yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
+            yield
         finally:
-            self._foreground = None
+            self._taped = None
+            if self.state.model is model:
+                self.state.model = model_before
 
     @contextlib.contextmanager
     def _set_for_cell(self, request: CellRequest) -> Iterator[list[AgentMessage]]:
@@ -242,7 +275,7 @@ class NotebookAgent(Agent):
     def _ask_chosen(
         self, model: Model, context: TranscriptContext, options: StreamOptions, /
     ) -> Any:
-        return self._chosen.stream_fn(model, context, options)
+        return (self._taped or self._chosen.stream_fn)(model, context, options)
 
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)
@@ -307,9 +340,12 @@ class _ShownRun:
         if self._reducer.status == "aborted":
             raise AgentAborted
         if self._reducer.status == "error":
-            reason = self._reducer.error or "no reason given"
+            reason = bound(self._reducer.error or "no reason given")
             cause = ContextOverflowError(reason) if self._reducer.overflowed else None
-            raise AgentFailed(f"agent run failed: {reason}") from cause
+            # A diff, as of a request that was not recorded, is unreadable in one line.
+            line, begins, diff = reason.partition(_DIFF)
+            details = f"{begins.lstrip()}{diff}"
+            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
 
 
 class _Controls:

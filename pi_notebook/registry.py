@@ -34,7 +34,10 @@ class Agents(Mapping[str, "NotebookAgent"]):
         self._tools: dict[str, AgentTool] = {}
         #: Defaults of new agents, from the configuration.
         self.model = ""
+        self.gguf = ""
         self.system_prompt = ""
+        #: What the first agent will have, chosen ahead of it.
+        self._prepared: ChosenModel | None = None
 
     def __getitem__(self, name: str) -> NotebookAgent:
         try:
@@ -78,9 +81,10 @@ class Agents(Mapping[str, "NotebookAgent"]):
                 raise ValueError(
                     f"{name!r} is no name for an agent: use letters, digits, - and _, 40 at most."
                 )
+            prepared = self._prepared if name == DEFAULT_NAME else None
             agent = self._agents[name] = NotebookAgent(
                 name,
-                self.default_model(),
+                prepared or self.default_model(),
                 tools=list(self._tools.values()),
                 system_prompt=self.system_prompt,
             )
@@ -92,9 +96,30 @@ class Agents(Mapping[str, "NotebookAgent"]):
         Raises:
             ModelError: The named model cannot be used.
         """
-        if os.environ.get(MODEL_VARIABLE, "").strip():
-            return choose_model()
-        return choose_model(self.model.strip() or None)
+        from_variable = os.environ.get(MODEL_VARIABLE, "").strip()
+        return choose_model(
+            None if from_variable else self.model.strip() or None,
+            source="from the setting PiNotebook.model",
+            gguf=self.gguf,
+        )
+
+    def prepare(self) -> ChosenModel:
+        """Choose the model of the current agent and keep it; the agent itself is made on use.
+
+        Raises:
+            ModelError: The configured model cannot be used.
+        """
+        if DEFAULT_NAME in self._agents:
+            return self._agents[DEFAULT_NAME].chosen_model
+        self._prepared = None
+        self._prepared = self.default_model()
+        return self._prepared
+
+    def set_default(self, name: str, value: str) -> None:
+        """Set one of `model`, `gguf` and `system_prompt` for agents made from now on."""
+        setattr(self, name, value)
+        if name != "system_prompt":
+            self._prepared = None
 
     def add_tool(self, tool: AgentTool) -> None:
         """Give a tool to every agent, now and later; one of its name makes room for it.

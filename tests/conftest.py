@@ -23,6 +23,8 @@ for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_R
 for _name in list(os.environ):
     if _name.startswith("PI_NOTEBOOK_") or _name.endswith(("_API_KEY", "_BASE_URL")):
         del os.environ[_name]
+for _name in ("OLLAMA", "LMSTUDIO", "LLAMACPP", "VLLM"):  # servers that run on this very machine
+    os.environ[f"{_name}_BASE_URL"] = "http://127.0.0.1:9/v1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -397,7 +397,15 @@ def test_doctor_finds_this_installation_sound(capsys) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert status == 0, lines
     assert all(line.startswith("ok    ") for line in lines)
-    for part in ("Python 3", "ipykernel", "pydantic-ai", "kernel starts", "%load_ext", "model: "):
+    for part in (
+        "Python 3",
+        "ipykernel",
+        "pydantic-ai",
+        "kernel starts",
+        "%load_ext",
+        "keys: ",
+        "model: ",
+    ):
         assert sum(part in line for line in lines) >= 1, part
 
 

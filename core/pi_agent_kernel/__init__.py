@@ -101,24 +101,41 @@ if TYPE_CHECKING:
     from pi_agent_kernel.messages import ToolResultMessage as ToolResultMessage
     from pi_agent_kernel.messages import Usage as Usage
     from pi_agent_kernel.messages import UserMessage as UserMessage
+    from pi_agent_kernel.models.collection import ModelProvider as ModelProvider
+    from pi_agent_kernel.models.collection import Models as Models
+    from pi_agent_kernel.models.collection import create_models as create_models
+    from pi_agent_kernel.models.collection import create_provider as create_provider
+    from pi_agent_kernel.models.credentials import CredentialStore as CredentialStore
+    from pi_agent_kernel.models.credentials import MemoryCredentials as MemoryCredentials
+    from pi_agent_kernel.models.credentials import ProviderAuth as ProviderAuth
     from pi_agent_kernel.models.faux import FauxProvider as FauxProvider
     from pi_agent_kernel.models.faux import faux_assistant_message as faux_assistant_message
     from pi_agent_kernel.models.faux import faux_provider as faux_provider
     from pi_agent_kernel.models.faux import faux_text as faux_text
     from pi_agent_kernel.models.faux import faux_thinking as faux_thinking
     from pi_agent_kernel.models.faux import faux_tool_call as faux_tool_call
+    from pi_agent_kernel.models.lazy_stream import lazy_stream as lazy_stream
     from pi_agent_kernel.models.overflow import is_context_overflow as is_context_overflow
     from pi_agent_kernel.models.overflow import is_recoverable_length as is_recoverable_length
+    from pi_agent_kernel.models.pricing import calculate_cost as calculate_cost
+    from pi_agent_kernel.models.prompt_size import (
+        clamp_max_tokens_to_context as clamp_max_tokens_to_context,
+    )
     from pi_agent_kernel.models.proxy import proxy_stream_fn as proxy_stream_fn
     from pi_agent_kernel.models.proxy import stream_proxy as stream_proxy
     from pi_agent_kernel.models.retry import retry_assistant_call as retry_assistant_call
     from pi_agent_kernel.models.retry import retry_provider_request as retry_provider_request
     from pi_agent_kernel.models.retry_policy import RetryPolicy as RetryPolicy
+    from pi_agent_kernel.models.thinking import clamp_thinking_level as clamp_thinking_level
+    from pi_agent_kernel.models.thinking import (
+        thinking_budget_for_level as thinking_budget_for_level,
+    )
     from pi_agent_kernel.models.transient import (
         is_retryable_assistant_error as is_retryable_assistant_error,
     )
     from pi_agent_kernel.request import Model as Model
     from pi_agent_kernel.request import ModelCost as ModelCost
+    from pi_agent_kernel.request import ModelCostTier as ModelCostTier
     from pi_agent_kernel.request import StreamFn as StreamFn
     from pi_agent_kernel.request import StreamOptions as StreamOptions
     from pi_agent_kernel.request import TranscriptContext as TranscriptContext
@@ -185,6 +202,7 @@ __all__ = [
     "BeforeToolCallResult",
     "ContextOverflowError",
     "Cost",
+    "CredentialStore",
     "CustomMessage",
     "EventLog",
     "EventStream",
@@ -193,20 +211,25 @@ __all__ = [
     "HostCall",
     "ImageContent",
     "LogRecord",
+    "MemoryCredentials",
     "Message",
     "MessageEnd",
     "MessageStart",
     "MessageUpdate",
     "Model",
     "ModelCost",
+    "ModelCostTier",
     "ModelError",
+    "ModelProvider",
     "ModelRequestStart",
     "ModelResponse",
     "ModelRetry",
+    "Models",
     "NothingToContinueError",
     "OperationAborted",
     "PiAgentError",
     "PrepareRequestContext",
+    "ProviderAuth",
     "ResponseBuilder",
     "RetryPolicy",
     "SessionError",
@@ -253,9 +276,14 @@ __all__ = [
     "UserMessage",
     "agent_loop",
     "agent_loop_continue",
+    "calculate_cost",
+    "clamp_max_tokens_to_context",
+    "clamp_thinking_level",
     "collapse_system_messages",
     "convert_tool_result",
     "create_initial_system_message",
+    "create_models",
+    "create_provider",
     "faux_assistant_message",
     "faux_provider",
     "faux_text",
@@ -270,6 +298,7 @@ __all__ = [
     "is_context_overflow",
     "is_recoverable_length",
     "is_retryable_assistant_error",
+    "lazy_stream",
     "merge_client_identity",
     "normalize_context",
     "parse_streaming_json",
@@ -284,6 +313,7 @@ __all__ = [
     "set_default_stream_fn",
     "stream_proxy",
     "thaw",
+    "thinking_budget_for_level",
     "to_json",
     "to_tool_declaration",
     "tool",

@@ -24,6 +24,7 @@ __all__ = [
     "ClientIdentity",
     "Model",
     "ModelCost",
+    "ModelCostTier",
     "Prefix",
     "StreamFn",
     "StreamOptions",
@@ -46,13 +47,25 @@ DEFAULT_IDENTITY: ClientIdentity = FrozenDict(
 )
 
 
+class ModelCostTier(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Hold the rates of requests whose whole input exceeds a number of tokens (MD-20)."""
+
+    input_tokens_above: int
+    input: float = 0
+    output: float = 0
+    cache_read: float = 0
+    cache_write: float = 0
+    extra: FrozenDict | None = None
+
+
 class ModelCost(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Hold US dollars per million tokens (MD-20)."""
+    """Hold US dollars per million tokens, with other rates for large inputs (MD-20)."""
 
     input: float = 0
     output: float = 0
     cache_read: float = 0
     cache_write: float = 0
+    tiers: Sequence[ModelCostTier] | None = None
     extra: FrozenDict | None = None
 
 

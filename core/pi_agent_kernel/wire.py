@@ -36,7 +36,7 @@ from pi_agent_kernel.messages import (
     Usage,
     UserMessage,
 )
-from pi_agent_kernel.request import Model, ModelCost
+from pi_agent_kernel.request import Model, ModelCost, ModelCostTier
 
 __all__ = ["coerce_message", "from_json", "to_json"]
 
@@ -70,6 +70,7 @@ _REQUIRED: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Cost: ("input", "output", "cacheRead", "cacheWrite", "total"),
     Model: ("id",),
     ModelCost: (),
+    ModelCostTier: ("inputTokensAbove",),
 }
 _TEXT_AND_IMAGES = (TextContent, ImageContent)
 _ASSISTANT_BLOCKS = (TextContent, ThinkingContent, ToolCall)
@@ -85,6 +86,7 @@ _NESTED: dict[tuple[type[msgspec.Struct], str], tuple[type[msgspec.Struct], ...]
     (ToolResultMessage, "usage"): (Usage,),
     (Usage, "cost"): (Cost,),
     (Model, "cost"): (ModelCost,),
+    (ModelCost, "tiers"): (ModelCostTier,),
 }
 _MAY_BE_TEXT = {(SystemMessage, "content"), (UserMessage, "content")}
 

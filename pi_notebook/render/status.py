@@ -1,8 +1,9 @@
-"""A small table of names and values, for `%agent`."""
+"""Small tables, for `%agent`."""
 
 from __future__ import annotations
 
 import html
+import re
 from typing import TYPE_CHECKING
 
 from pi_notebook.render.html import style
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
     from pi_notebook.render.bundle import MimeBundle
 
-__all__ = ["table_bundle"]
+__all__ = ["columns_bundle", "table_bundle"]
+
+#: A first cell longer than this has its own line in text.
+LONGEST_FIRST = 34
 
 
 def table_bundle(rows: Sequence[tuple[str, str]]) -> MimeBundle:
@@ -35,3 +39,41 @@ def table_bundle(rows: Sequence[tuple[str, str]]) -> MimeBundle:
     body = f'<table class="pi-rows"><tbody>{cells}</tbody></table>'
     page = f'<div class="pi pi-run">\n<style>{style(body)}</style>\n{body}\n</div>'
     return {"text/plain": plain, "text/html": page}
+
+
+def columns_bundle(header: Sequence[str], rows: Sequence[Sequence[str]]) -> MimeBundle:
+    """Build the bundle of a table with named columns.
+
+    Args:
+        header: The name of each column.
+        rows: The cells; they may come from a server.
+    """
+    table = [[bound(" ".join(cell.split()), 200) for cell in row] for row in [header, *rows]]
+    short = [row for row in table if len(row[0]) <= LONGEST_FIRST]
+    widths = [max(len(row[column]) for row in short) for column in range(len(header))]
+    widths[1:] = [max(len(row[column]) for row in table) for column in range(1, len(header))]
+    lines: list[str] = []
+    for row in table:
+        first = row[0]
+        if len(first) > LONGEST_FIRST:
+            lines.append(first)
+            first = ""
+        cells = [first, *row[1:]]
+        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        lines.append(line.rstrip())
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table[0])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table[1:]
+    )
+    page = f'<table class="pi-rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    written = [f"| {' | '.join(_markdown(cell) for cell in row)} |" for row in table]
+    written.insert(1, f"|{' --- |' * len(header)}")
+    return {
+        "text/plain": "\n".join(lines),
+        "text/markdown": "\n".join(written),
+        "text/html": f'<div class="pi pi-run">\n<style>{style(page)}</style>\n{page}\n</div>',
+    }
+
+
+def _markdown(cell: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~$&])", r"\\\1", cell)

@@ -15,6 +15,9 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from pi_agent_kernel.models.pydantic_history import Places, to_history
+from pi_agent_kernel.models.replay import replayable
+from pi_agent_kernel.request import Model
 from provider import GO, ask, model_at
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
@@ -128,6 +131,164 @@ async def test_images_go_only_to_models_that_take_them(server):
     assert "(tool image omitted: model does not support images)" in blind
     assert seeing.count("data:image/png") == 3
     assert "(see attached image)" in seeing
+    assert "Images of the result of f (c1):" in seeing
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ("!!!", "Only base64 data"),
+        ("data:image/png;base64,AAAA", "Only base64 data"),
+        ("", "empty"),
+    ],
+)
+async def test_a_bad_image_is_named(data, problem, server):
+    """An image that is not base64 ends the reply as an error that says where it is."""
+    server.play("text")
+    bad = ImageContent(data=data, mime_type="image/png")
+    said = [UserMessage(content="one"), UserMessage(content=[bad])]
+    made = [
+        AssistantMessage(content=[ToolCall(id="c1", name="plot")]),
+        ToolResultMessage(tool_call_id="c1", tool_name="plot", content=[bad]),
+    ]
+
+    of_user = (await ask(server.url, said)).error_message
+    of_tool = (await ask(server.url, [*GO, *made])).error_message
+
+    assert "An image in user message 2 is not base64" in of_user
+    assert "An image in the result of 'plot', call 'c1' is not base64" in of_tool
+    assert problem in of_user
+    assert server.requests == []
+    blind = model_at(server.url, input=("text",))
+    assert (await ask(server.url, said, model=blind)).stop_reason == "stop"
+
+
+def parts_of(messages, **places):
+    """Return the kinds of the parts, by message, with the text of system and user parts."""
+    history = to_history(messages, model="m", system="s", places=Places(**places))
+    return [
+        [
+            (part.part_kind, part.content)
+            if part.part_kind in ("system-prompt", "user-prompt")
+            else part.part_kind
+            for part in message.parts
+        ]
+        for message in history
+    ]
+
+
+def test_system_messages_stay_in_place_where_they_may():
+    """Later ones are told as updates where they stand, else folded into the first (TR-13)."""
+    messages = [
+        SystemMessage(content="a", sections={"x": "1"}),
+        SystemMessage(content="b"),
+        UserMessage(content="u"),
+        SystemMessage(sections={"x": None, "y": "2"}),
+        SystemMessage(tools_added=[Tool(name="t")]),
+        UserMessage(content="v"),
+        AssistantMessage(content=[TextContent(text="r")]),
+        SystemMessage(content="c"),
+    ]
+
+    assert parts_of(messages, system_anywhere=True) == [
+        [
+            ("system-prompt", "a\n\nb\n\n1"),
+            ("user-prompt", "u"),
+            (
+                "system-prompt",
+                'Removed system prompt section "x".\n\nUpdated system prompt section "y":\n\n2',
+            ),
+            ("user-prompt", "v"),
+        ],
+        ["text"],
+        [("system-prompt", "c")],
+    ]
+    assert parts_of(messages) == [
+        [("system-prompt", "a\n\nb\n\nc\n\n2"), ("user-prompt", "u\n\nv")],
+        ["text"],
+    ]
+
+
+def test_an_empty_reply_leaves_no_gap():
+    """What an empty reply stood between becomes one turn, in both ways (E13)."""
+    model = Model(id="m")
+    messages = [
+        SystemMessage(content="a"),
+        UserMessage(content="u"),
+        AssistantMessage(content=[TextContent(text="r")]),
+        SystemMessage(content="b"),
+        AssistantMessage(content=[]),
+        UserMessage(content="v"),
+    ]
+    sent = replayable(messages, model)
+
+    assert parts_of(sent, system_anywhere=True)[2] == [("system-prompt", "b"), ("user-prompt", "v")]
+    assert parts_of(sent)[2] == [("user-prompt", "v")]
+
+
+def test_images_of_a_failed_call_follow_the_results():
+    """They come after all results of the turn, before what the user says (E12)."""
+    png = ImageContent(data="AAAA", mime_type="image/png")
+    messages = [
+        ToolResultMessage(
+            tool_call_id=call_id,
+            tool_name="f",
+            content=[TextContent(text=call_id), png],
+            is_error=call_id == "c1",
+        )
+        for call_id in ("c1", "c2")
+    ]
+    _, second, (kind, content) = parts_of([*messages, UserMessage(content="u")])[0]
+
+    assert (second, kind) == ("tool-return", "user-prompt")
+    assert (content[0], content[2]) == ("Images of the result of f (c1):", "u")
+    (_, _, (_, all_moved)) = parts_of(messages, images_in_results=False)[0]
+    assert [item for item in all_moved if isinstance(item, str)] == [
+        "Images of the result of f (c1):",
+        "Images of the result of f (c2):",
+    ]
+
+
+def test_thinking_stays_here_where_it_has_no_place():
+    """It never becomes text of the answer; a reply of nothing else goes whole (E10)."""
+    signed = ThinkingContent(thinking="hm", thinking_signature="s")
+    unsigned = ThinkingContent(thinking="hm")
+    messages = [
+        UserMessage(content="u"),
+        AssistantMessage(content=[signed, unsigned, TextContent(text="r")]),
+        UserMessage(content="v"),
+        AssistantMessage(content=[unsigned]),
+    ]
+
+    assert [len(parts) for parts in parts_of(messages, thinking="none")] == [1, 1, 1]
+    assert [len(parts) for parts in parts_of(messages, thinking="signed")] == [1, 2, 1]
+    assert [len(parts) for parts in parts_of(messages, thinking="all")] == [1, 3, 1, 1]
+
+
+async def test_lone_surrogates_never_stop_a_request(server):
+    """What no request body can carry is replaced wherever it stands."""
+    server.play("text")
+    bad = "x\ud800"
+    schema = {"type": "object", "properties": {bad: {"description": bad, "enum": [bad, 1]}}}
+    messages = [
+        SystemMessage(
+            content=bad, tools_added=[Tool(name="f", description=bad, parameters=schema)]
+        ),
+        UserMessage(content=[TextContent(text=bad)]),
+        AssistantMessage(
+            content=[
+                TextContent(text=bad),
+                ToolCall(id="c1", name="f", arguments={bad: [bad, None, 1.5]}),
+            ]
+        ),
+        ToolResultMessage(tool_call_id="c1", tool_name="f", content=[TextContent(text=bad)]),
+    ]
+
+    reply = await ask(server.url, messages)
+    sent = json.dumps(server.requests[0].payload, ensure_ascii=False)
+
+    assert reply.stop_reason == "stop"
+    assert sent.count("x�") == 10
 
 
 async def test_thinking_goes_back_to_the_model_it_came_from(server):

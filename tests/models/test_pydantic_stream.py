@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.messages import AssistantMessage, ThinkingContent, ToolCall
-from pi_agent_kernel.models.pydantic_history import signature_of, to_history
+from pi_agent_kernel.models.pydantic_history import Places, signature_of, to_history
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.request import Model
 from pi_agent_kernel.response import ResponseBuilder
@@ -106,7 +106,7 @@ def test_signatures_survive_a_round_trip():
     starts.insert(1, PartDeltaEvent(index=0, delta=ThinkingPartDelta(signature_delta="sig")))
 
     message = read(starts, parts=parts)[-1].message
-    (replayed,) = to_history([message], "", model="m", system="p")
+    (replayed,) = to_history([message], model="m", system="p", places=Places())
 
     assert [block.type for block in message.content] == ["thinking", "thinking", "text", "toolCall"]
     assert [block.redacted for block in message.content[:2]] == [None, True]
@@ -121,7 +121,7 @@ def test_signatures_of_other_writers_are_kept():
             ToolCall(id="c", name="f", arguments={}),
         ]
     )
-    (replayed,) = to_history([message], "", model="m", system="p")
+    (replayed,) = to_history([message], model="m", system="p", places=Places())
 
     assert replayed.parts[0].signature == "plain"
     assert replayed.parts[0].provider_name == "p"

@@ -6,6 +6,7 @@ from pi_agent_kernel.messages import (
     SystemMessage,
     TextContent,
     ThinkingContent,
+    Tool,
     ToolCall,
     ToolResultMessage,
     UserMessage,
@@ -104,6 +105,41 @@ def test_ids_are_made_unique():
     assert [each.id for each in sent[4].tool_calls] == ["c_3", "x" * 38 + "_2", "call"]
 
 
+def test_ids_are_fitted_to_a_length():
+    """Where ids have one length, others become hashes of it, the same every time (TR-15)."""
+    messages = [
+        assistant(call("Abc123xyz"), call("call_1"), call("call_1"), call("")),
+        result("call_1", "first"),
+        result("call_1", "second"),
+    ]
+    sent = replayable(messages, MODEL, id_length=9)
+    ids = [each.id for each in sent[0].tool_calls]
+
+    assert ids[0] == "Abc123xyz"
+    assert len(set(ids)) == 4
+    assert all(len(each) == 9 and each.isalnum() for each in ids)
+    assert [each.tool_call_id for each in sent[1:3]] == ids[1:3]
+    assert replayable(messages, MODEL, id_length=9)[0] == sent[0]
+
+
+def test_names_nobody_declared_are_made_harmless():
+    """A made-up tool name is cut to what providers take, on call and result; real ones stay."""
+    names = ("get.it", "real.one", "x" * 70, "")
+    messages = [
+        SystemMessage(tools_added=[Tool(name="real.one")]),
+        assistant(*(ToolCall(id=f"c{i}", name=name) for i, name in enumerate(names))),
+        *(
+            ToolResultMessage(tool_call_id=f"c{i}", tool_name=name, content=[])
+            for i, name in enumerate(names)
+        ),
+    ]
+    _, reply, *results = replayable(messages, MODEL)
+
+    sent = [each.name for each in reply.tool_calls]
+    assert sent == ["get_it", "real.one", "x" * 64, "unnamed"]
+    assert [each.tool_name for each in results] == sent
+
+
 def test_what_belongs_to_another_model_is_dropped():
     """Thinking and signatures go only to the model they came from (TR-15, E10)."""
     blocks = (
@@ -126,6 +162,7 @@ def test_empty_blocks_are_left_out_unless_signed():
     messages = [
         GO,
         assistant(ThinkingContent(thinking=" "), TextContent(text="")),
+        assistant(TextContent(text=" \n")),
         assistant(redacted, ThinkingContent(thinking=" "), TextContent(text="x")),
     ]
     sent = replayable(messages, MODEL)

@@ -1,4 +1,4 @@
-"""Tokens of a prompt, estimated, for models that have no tokenizer: the faux and the demo.
+"""Tokens of a prompt, estimated: for models that have no tokenizer, and to fit an output limit.
 
 One token is four characters. A prompt is the texts of its messages joined by blank lines; the
 estimator remembers the prompt before, so a transcript that only grows is measured in O(new
@@ -24,14 +24,56 @@ from pi_agent_kernel.messages import (
     UserMessage,
     text_of,
 )
-from pi_agent_kernel.request import Prefix
+from pi_agent_kernel.request import Model, Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CHARACTERS_PER_TOKEN", "PromptEstimator", "compact_json", "estimate_tokens"]
+__all__ = [
+    "CHARACTERS_PER_TOKEN",
+    "PromptEstimator",
+    "clamp_max_tokens_to_context",
+    "compact_json",
+    "estimate_prompt_tokens",
+    "estimate_tokens",
+]
 
 CHARACTERS_PER_TOKEN = 4
+#: Tokens an image counts for: what providers take for one of about a million pixels. Its bytes
+#: say nothing, they are compressed.
+_IMAGE_TOKENS = 1200
+# Of the output limit, in tokens: what an estimate may be wrong by, and the limit of a full window.
+_MARGIN = 4096
+_SMALL_LIMIT = 32768
+
+
+def estimate_prompt_tokens(messages: Sequence[Message]) -> int:
+    """Estimate the tokens of a request, declarations of tools and images included."""
+    return sum(_prompt_tokens(message) for message in messages)
+
+
+def clamp_max_tokens_to_context(model: Model, messages: Sequence[Message], max_tokens: int) -> int:
+    """Fit an output limit into what the prompt leaves of the context window.
+
+    Args:
+        model: Its `context_window`, in tokens; 0 is unknown and fits everything.
+        messages: The prompt, whose size is estimated.
+        max_tokens: The limit asked for.
+
+    Returns:
+        The limit, at least 1. 15 percent of the prompt, at least 4096 tokens, are kept free
+        because the estimate may be wrong; when that leaves less than 32768, only 4096 are.
+
+    Source: MD-26.
+    """
+    if model.context_window <= 0:
+        return max(1, max_tokens)
+    size = estimate_prompt_tokens(messages)
+    left = model.context_window - size
+    room = left - max(_MARGIN, -(-size * 15 // 100))
+    if room < _SMALL_LIMIT:
+        room = min(_SMALL_LIMIT, left - _MARGIN)
+    return max(1, min(max_tokens, room))
 
 
 class PromptEstimator:
@@ -125,6 +167,13 @@ def _length(messages: Sequence[Message], start: int = 0) -> int:
     added = messages[start:] if start else messages
     length = sum(len(_text(message)) + 2 for message in added)
     return length if start else max(0, length - 2)
+
+
+def _prompt_tokens(message: Message) -> int:
+    if isinstance(message, (SystemMessage, AssistantMessage)) or isinstance(message.content, str):
+        return estimate_tokens(_text(message))
+    images = [block for block in message.content if isinstance(block, ImageContent)]
+    return estimate_tokens(text_of(message.content)) + _IMAGE_TOKENS * len(images)
 
 
 def _text(message: Message) -> str:

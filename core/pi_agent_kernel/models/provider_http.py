@@ -39,6 +39,8 @@ class Exchange:
     def __init__(self, model: Model, options: StreamOptions) -> None:
         self.model = model
         self.options = options
+        #: Headers to send beside the request's own.
+        self.added: dict[str, str] = {}
         #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
         self.content_type = ""
@@ -57,6 +59,7 @@ class Exchange:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
         # What an earlier attempt got says nothing of this one.
         self.status, self.content_type, self.headers, self.tail = None, "", {}, b""
+        request.headers.update(self.added)
         if self.watches_events:
             request.headers["accept-encoding"] = "identity"  # so that they can be read in passing
         if self.options.on_payload is None:

@@ -2,7 +2,7 @@
 
 A provider is one row here; how its wire format is spoken is in `families`. A server that is not
 listed is reached as `openai-chat` with its address in `OPENAI_BASE_URL`, or by any row's address
-variable.
+variable. The order of the rows is the order in which keys in the environment are looked for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["PROVIDERS", "Provider"]
+__all__ = ["PROVIDERS", "Provider", "missing_package"]
+
+#: What speaks a wire format: the module to look for, and the extra that brings it.
+_PACKAGES: Mapping[str, tuple[str, str]] = {
+    "anthropic-messages": ("anthropic", "pi-notebook"),
+    "openai-responses": ("openai", "pi-notebook"),
+    "openai-completions": ("openai", "pi-notebook"),
+    "google-generative-ai": ("google.genai", "pi-notebook[google]"),
+    "bedrock-converse-stream": ("boto3", "pi-notebook[bedrock]"),
+    "mistral-conversations": ("mistralai", "pi-notebook[mistral]"),
+    "groq-completions": ("groq", "pi-notebook[groq]"),
+}
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,18 +41,73 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     url_variable: str = ""
     #: Whether it can run without a key: a server of one's own.
     keyless: bool = False
+    #: The model that the provider's name alone stands for; empty when only its server knows.
+    default_model: str = ""
+    #: Whether a key in the environment is reason enough to choose it. Not where the key is
+    #: usually there for something else.
+    chosen_by_key: bool = True
+    #: Its id in the price table; empty when its models cost nothing or are not listed.
+    prices: str = ""
+
+    def key(self, env: Mapping[str, str]) -> str:
+        """Return the name of the variable that holds the key, or nothing if none does."""
+        return next((name for name in self.key_variables if env.get(name, "").strip()), "")
+
+    def address(self, env: Mapping[str, str]) -> str:
+        """Return where it is reached, without a slash at the end."""
+        return (env.get(self.url_variable, "").strip() or self.base_url).rstrip("/")
 
 
-def _compatible(id: str, name: str, base_url: str, variable: str = "") -> Provider:
+def missing_package(api: str) -> str:
+    """Return what to install before a wire format can be spoken; nothing if it is there.
+
+    Args:
+        api: A key of `families.FAMILIES`. Looking imports nothing heavy.
+    """
+    from importlib.util import find_spec
+
+    module, requirement = _PACKAGES[api]
+    try:
+        return "" if find_spec(module) is not None else requirement
+    except ModuleNotFoundError:  # not even the package around it
+        return requirement
+
+
+def _compatible(
+    id: str,
+    name: str,
+    base_url: str,
+    default_model: str,
+    *,
+    prices: str = "",
+    other_keys: tuple[str, ...] = (),
+) -> Provider:
     """Describe a provider that speaks chat completions."""
-    stem = (variable or id).upper().replace("-", "_")
+    stem = id.upper().replace("-", "_")
     return Provider(
         id=id,
         name=name,
         api="openai-completions",
         base_url=base_url,
+        key_variables=(f"{stem}_API_KEY", *other_keys),
+        url_variable=f"{stem}_BASE_URL",
+        default_model=default_model,
+        prices=prices or id,
+    )
+
+
+def _own_server(id: str, name: str, port: int) -> Provider:
+    """Describe a server that people run on their own machine."""
+    stem = id.upper()
+    return Provider(
+        id=id,
+        name=name,
+        api="openai-completions",
+        base_url=f"http://127.0.0.1:{port}/v1",
         key_variables=(f"{stem}_API_KEY",),
         url_variable=f"{stem}_BASE_URL",
+        keyless=True,
+        chosen_by_key=False,
     )
 
 
@@ -53,6 +119,8 @@ _ALL = (
         base_url="https://api.anthropic.com",
         key_variables=("ANTHROPIC_API_KEY",),
         url_variable="ANTHROPIC_BASE_URL",
+        default_model="claude-sonnet-5-5",
+        prices="anthropic",
     ),
     Provider(
         id="openai",
@@ -61,6 +129,8 @@ _ALL = (
         base_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
         url_variable="OPENAI_BASE_URL",
+        default_model="gpt-6.1-sol",
+        prices="openai",
     ),
     Provider(
         id="openai-chat",
@@ -69,6 +139,9 @@ _ALL = (
         base_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
         url_variable="OPENAI_BASE_URL",
+        default_model="gpt-6.1-sol",
+        chosen_by_key=False,  # the row above has the same key
+        prices="openai",
     ),
     Provider(
         id="google",
@@ -77,6 +150,8 @@ _ALL = (
         base_url="https://generativelanguage.googleapis.com",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         url_variable="GOOGLE_GEMINI_BASE_URL",
+        default_model="gemini-3.8-flash",
+        prices="google",
     ),
     Provider(
         id="bedrock",
@@ -84,6 +159,8 @@ _ALL = (
         api="bedrock-converse-stream",
         key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
         url_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        default_model="global.anthropic.claude-sonnet-5-5",
+        prices="aws",
     ),
     Provider(
         id="mistral",
@@ -92,6 +169,8 @@ _ALL = (
         base_url="https://api.mistral.ai",
         key_variables=("MISTRAL_API_KEY",),
         url_variable="MISTRAL_BASE_URL",
+        default_model="mistral-medium-3-5",
+        prices="mistral",
     ),
     Provider(
         id="groq",
@@ -100,33 +179,63 @@ _ALL = (
         base_url="https://api.groq.com",
         key_variables=("GROQ_API_KEY",),
         url_variable="GROQ_BASE_URL",
+        default_model="openai/gpt-oss-120b",
+        prices="groq",
     ),
-    _compatible("openrouter", "OpenRouter", "https://openrouter.ai/api/v1"),
-    _compatible("deepseek", "DeepSeek", "https://api.deepseek.com"),
-    _compatible("xai", "xAI", "https://api.x.ai/v1"),
-    _compatible("together", "Together", "https://api.together.xyz/v1"),
-    _compatible("fireworks", "Fireworks", "https://api.fireworks.ai/inference/v1"),
-    _compatible("cerebras", "Cerebras", "https://api.cerebras.ai/v1"),
-    _compatible("moonshotai", "Moonshot", "https://api.moonshot.ai/v1"),
-    _compatible("zai", "Z.ai", "https://api.z.ai/api/paas/v4"),
+    _compatible(
+        "openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "anthropic/claude-sonnet-5.5"
+    ),
+    _compatible("deepseek", "DeepSeek", "https://api.deepseek.com", "deepseek-v4-pro"),
+    _compatible("xai", "xAI", "https://api.x.ai/v1", "grok-4.7", prices="x-ai"),
+    _compatible("together", "Together", "https://api.together.xyz/v1", "zai-org/GLM-5.3"),
+    _compatible(
+        "fireworks",
+        "Fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        "accounts/fireworks/models/kimi-k3",
+    ),
+    _compatible("cerebras", "Cerebras", "https://api.cerebras.ai/v1", "gpt-oss-120b"),
+    _compatible(
+        "moonshotai",
+        "Moonshot",
+        "https://api.moonshot.ai/v1",
+        "kimi-k3.1-pro",
+        other_keys=("MOONSHOT_API_KEY",),
+    ),
+    _compatible("zai", "Z.ai", "https://api.z.ai/api/paas/v4", "glm-5.3"),
     Provider(
-        id="ollama",
-        name="Ollama",
+        id="vercel",
+        name="Vercel AI Gateway",
         api="openai-completions",
-        base_url="http://127.0.0.1:11434/v1",
-        key_variables=("OLLAMA_API_KEY",),
-        url_variable="OLLAMA_BASE_URL",
-        keyless=True,
+        base_url="https://ai-gateway.vercel.sh/v1",
+        key_variables=("AI_GATEWAY_API_KEY", "VERCEL_AI_GATEWAY_API_KEY"),
+        url_variable="AI_GATEWAY_BASE_URL",
+        default_model="anthropic/claude-sonnet-5.5",
     ),
     Provider(
-        id="lmstudio",
-        name="LM Studio",
+        id="huggingface",
+        name="Hugging Face",
         api="openai-completions",
-        base_url="http://127.0.0.1:1234/v1",
-        key_variables=("LMSTUDIO_API_KEY",),
-        url_variable="LMSTUDIO_BASE_URL",
-        keyless=True,
+        base_url="https://router.huggingface.co/v1",
+        key_variables=("HF_TOKEN",),
+        url_variable="HF_BASE_URL",
+        default_model="openai/gpt-oss-120b",
+        chosen_by_key=False,  # the token is there for downloads
     ),
+    Provider(
+        id="github",
+        name="GitHub Models",
+        api="openai-completions",
+        base_url="https://models.github.ai/inference",
+        key_variables=("GITHUB_API_KEY", "GITHUB_TOKEN"),
+        url_variable="GITHUB_MODELS_BASE_URL",
+        default_model="openai/gpt-4.1",
+        chosen_by_key=False,  # the token is there for repositories
+    ),
+    _own_server("ollama", "Ollama", 11434),
+    _own_server("lmstudio", "LM Studio", 1234),
+    _own_server("llamacpp", "llama.cpp", 8080),
+    _own_server("vllm", "vLLM", 8000),
 )
 
 #: By id.

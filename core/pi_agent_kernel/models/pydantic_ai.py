@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -35,11 +35,12 @@ from pi_agent_kernel.models.providers import PROVIDERS, Provider
 from pi_agent_kernel.models.pydantic_history import to_history, to_tool_definitions
 from pi_agent_kernel.models.pydantic_stream import ResponseReader
 from pi_agent_kernel.models.replay import replayable
+from pi_agent_kernel.models.request_settings import places_of, request_settings
 from pi_agent_kernel.models.retry import retry_provider_request
 from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
-from pi_agent_kernel.transcript import Replay
+from pi_agent_kernel.transcript import get_current_tools
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as ProviderModel
@@ -184,18 +185,18 @@ class _Request:
 
         reach = await self._reach()
         provider = await self._provider_model(reach)
-        replay = Replay(self._context.messages)
+        messages, profile = self._context.messages, provider.profile
         opening = model_request_stream(
             provider,
             to_history(
-                replayable(self._context.messages, self._model),
-                replay.prompt,
+                replayable(messages, self._model, id_length=profile.get("tool_call_id_length")),
                 model=self._model.id,
                 system=provider.system,
+                places=places_of(self.family, reach, provider.system, profile),
             ),
-            model_settings=self._settings(reach),
+            model_settings=self._settings(reach, provider),
             model_request_parameters=ModelRequestParameters(
-                function_tools=to_tool_definitions(list(replay.tools.values()))
+                function_tools=to_tool_definitions(get_current_tools(messages))
             ),
         )
         token = current_exchange.set(self._exchange)
@@ -251,41 +252,25 @@ class _Request:
             cache[key] = await anyio.to_thread.run_sync(build, abandon_on_cancel=True)
         return cache[key]
 
-    def _settings(self, reach: Reach) -> ModelSettings:
-        options, model = self._options, self._model
-        settings: dict[str, Any] = {
-            # Retries belong to the agent, where the user sees them (trap 5).
-            **({"max_retries": 0} if self.family.sdk_retries else {}),
-            **self.family.settings(model, options, reach),
-        }
-        given = {
-            "max_tokens": options.max_tokens,
-            "temperature": options.temperature,
-            "thinking": options.reasoning,
-        }
-        settings.update((name, value) for name, value in given.items() if value is not None)
-        headers = _merged_headers(model.headers, options.headers)
-        if headers:
-            settings["extra_headers"] = headers
-        return settings  # pyright: ignore[reportReturnType] - a TypedDict, built by name
+    def _settings(self, reach: Reach, provider: ProviderModel) -> ModelSettings:
+        settings = request_settings(
+            self.family,
+            self._model,
+            self._options,
+            reach,
+            messages=self._context.messages,
+            profile=provider.profile,
+            unsupported=provider.unsupported_settings,
+        )
+        self._exchange.added = settings.headers
+        self.builder.fields["provider_thinking_level"] = settings.thinking
+        return settings.values  # pyright: ignore[reportReturnType] - a TypedDict, built by name
 
 
 def _first_of(api: str) -> Provider:
     """Return the provider that stands for those who speak a format and are not listed."""
     speakers = [provider for provider in PROVIDERS.values() if provider.api == api]
     return speakers[0] if speakers else PROVIDERS["openai-chat"]
-
-
-def _merged_headers(*sources: Mapping[str, str | None] | None) -> dict[str, str]:
-    """Merge headers whatever their case; a later one wins, None takes one out (MD-14)."""
-    merged: dict[str, tuple[str, str]] = {}
-    for source in sources:
-        for name, value in (source or {}).items():
-            if value is None:
-                merged.pop(name.lower(), None)
-            else:
-                merged[name.lower()] = (name, value)
-    return dict(merged.values())
 
 
 def _on_asyncio() -> bool:

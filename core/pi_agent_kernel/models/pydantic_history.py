@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
 
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.json_value import thaw
@@ -25,11 +27,13 @@ from pi_agent_kernel.messages import (
     UserMessage,
     text_of,
 )
+from pi_agent_kernel.transcript import get_current_system_prompt, render_system_message_update
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic_ai.messages import (
+        BinaryContent,
         ModelMessage,
         ModelRequestPart,
         ModelResponsePart,
@@ -40,73 +44,157 @@ if TYPE_CHECKING:
     )
     from pydantic_ai.tools import ToolDefinition
 
-__all__ = ["signature_of", "to_history", "to_tool_definitions"]
+__all__ = ["Places", "signature_of", "to_history", "to_tool_definitions"]
 
 # First key of our own signatures, to tell them from those of other writers of the format.
 _MARK = "pydantic_ai"
 
 
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what a format has a place for."""
+
+    #: System messages anywhere; else all of them are folded into one prompt at the start (TR-13).
+    system_anywhere: bool = False
+    #: Images in tool results; else they follow in a user message (trap 8).
+    images_in_results: bool = True
+    #: Thinking apart from text: all, what is signed, or none; the rest stays here.
+    thinking: Literal["all", "signed", "none"] = "all"
+
+
 def to_history(
-    messages: Sequence[Message], prompt: str, *, model: str, system: str
+    messages: Sequence[Message], *, model: str, system: str, places: Places
 ) -> list[ModelMessage]:
     """Map a transcript to pydantic-ai's history.
 
     Args:
-        messages: From `replayable`, so that every call has its result. System messages are
-            skipped: `prompt` says it all (TR-13).
-        prompt: The system prompt in force.
+        messages: From `replayable`, so that every call has its result.
         model: Model id, for messages of the same model.
         system: The name pydantic-ai gives the provider; what it recognises as its own.
+        places: What the format has a place for.
 
     Raises:
         ModelError: An image is not base64.
     """
-    from pydantic_ai.messages import (
-        ModelRequest,
-        ModelResponse,
-        SystemPromptPart,
-        ToolReturnPart,
-        UserPromptPart,
-    )
+    from pydantic_ai.messages import ModelRequest, ModelResponse
 
     history: list[ModelMessage] = []
-    parts: list[ModelRequestPart] = []
-
-    def close() -> None:
-        if parts:
-            history.append(ModelRequest(parts=list(parts)))
-            parts.clear()
-
-    if prompt:
-        parts.append(SystemPromptPart(content=_clean(prompt)))
-    for message in messages:
+    turn = _Turn(places)
+    start = 0
+    if places.system_anywhere:
+        while start < len(messages) and isinstance(messages[start], SystemMessage):
+            start += 1
+    turn.add_system(get_current_system_prompt(messages[: start or None]))
+    for message in messages[start:]:
         match message:
             case SystemMessage():
-                continue
+                if places.system_anywhere:
+                    turn.add_system(render_system_message_update(message))
             case UserMessage():
-                if parts and isinstance(parts[-1], ToolReturnPart):
-                    close()  # images of tool results go to the end of their request (trap 8)
-                parts.append(UserPromptPart(content=_user_content(message)))
+                turn.add_user(message)
             case ToolResultMessage():
-                parts.append(
-                    ToolReturnPart(
-                        tool_name=message.tool_name,
-                        content=_result_content(message),
-                        tool_call_id=message.tool_call_id,
-                        outcome="failed" if message.is_error else "success",
-                    )
-                )
+                turn.add_result(message)
             case _:
-                close()
-                history.append(
-                    ModelResponse(
-                        parts=[_response_part(block, system) for block in message.content],
-                        model_name=model,
-                        provider_name=system,
+                if parts := turn.take():
+                    history.append(ModelRequest(parts=parts))
+                blocks = [
+                    _response_part(block, system)
+                    for block in message.content
+                    if not isinstance(block, ThinkingContent)
+                    or places.thinking == "all"
+                    or (places.thinking == "signed" and block.thinking_signature)
+                ]
+                if blocks:
+                    history.append(
+                        ModelResponse(parts=blocks, model_name=model, provider_name=system)
                     )
-                )
-    close()
+    if parts := turn.take():
+        history.append(ModelRequest(parts=parts))
     return history
+
+
+class _Turn:
+    """What the other side says between two replies of the model."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._parts: list[ModelRequestPart] = []
+        #: Images that follow the results of the turn.
+        self._moved: list[UserContent] = []
+        self._users = 0
+
+    def take(self) -> list[ModelRequestPart]:
+        """Return the turn and begin the next."""
+        self._end_results()
+        parts, self._parts = self._parts, []
+        return parts
+
+    def add_system(self, text: str) -> None:
+        from pydantic_ai.messages import SystemPromptPart
+
+        self._end_results()
+        if text:
+            self._parts.append(SystemPromptPart(content=_clean(text)))
+
+    def add_user(self, message: UserMessage) -> None:
+        self._end_results()
+        self._users += 1
+        if isinstance(message.content, str) or not any(
+            isinstance(block, ImageContent) for block in message.content
+        ):
+            self._say(_clean(text_of(message.content)))
+            return
+        place = f"user message {self._users}"
+        self._say(
+            [
+                _clean(block.text) if isinstance(block, TextContent) else _image(block, place)
+                for block in message.content
+                if isinstance(block, ImageContent) or block.text.strip()
+            ]
+        )
+
+    def add_result(self, message: ToolResultMessage) -> None:
+        from pydantic_ai.messages import ToolReturnPart
+
+        name, call_id = message.tool_name, message.tool_call_id
+        place = f"the result of {name!r}, call {call_id!r}"
+        images: list[UserContent] = [
+            _image(block, place) for block in message.content if isinstance(block, ImageContent)
+        ]
+        # No provider takes images in the result of a call that failed (E12).
+        if images and (message.is_error or not self._places.images_in_results):
+            self._moved.extend((f"Images of the result of {name} ({call_id}):", *images))
+            images = []
+        text = _clean(message.text)  # one text: several would become a JSON array (trap 8)
+        self._parts.append(
+            ToolReturnPart(
+                tool_name=name,
+                content=[text, *images] if images else text,
+                tool_call_id=call_id,
+                outcome="failed" if message.is_error else "success",
+            )
+        )
+
+    def _end_results(self) -> None:
+        moved, self._moved = self._moved, []
+        if moved:
+            self._say(moved)
+
+    def _say(self, content: str | list[UserContent]) -> None:
+        """Add user content, to the message before if there is one: some servers want turns."""
+        from pydantic_ai.messages import UserPromptPart
+
+        before = self._parts[-1] if self._parts else None
+        if isinstance(before, UserPromptPart):
+            self._parts.pop()
+            if isinstance(before.content, str) and isinstance(content, str):
+                content = f"{before.content}\n\n{content}"
+            else:
+                content = [*_listed(before.content), *_listed(content)]
+        self._parts.append(UserPromptPart(content=content))
+
+
+def _listed(content: str | Sequence[UserContent]) -> list[UserContent]:
+    return [content] if isinstance(content, str) else list(content)
 
 
 def to_tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
@@ -117,7 +205,7 @@ def to_tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
         ToolDefinition(
             name=tool.name,
             description=_clean(tool.description),
-            parameters_json_schema=thaw(tool.parameters)
+            parameters_json_schema=_clean_json(thaw(tool.parameters))
             or {"type": "object", "properties": dict[str, Any]()},
             strict=False,
         )
@@ -179,7 +267,7 @@ def _response_part(
             kept = _opened(block.thought_signature)
             return ToolCallPart(
                 tool_name=block.name,
-                args=thaw(block.arguments),
+                args=_clean_json(thaw(block.arguments)),
                 tool_call_id=block.id,
                 id=kept.get("id"),
                 provider_name=kept.get("provider"),
@@ -187,37 +275,37 @@ def _response_part(
             )
 
 
-def _user_content(message: UserMessage) -> str | list[UserContent]:
-    if isinstance(message.content, str):
-        return _clean(message.content)
-    if not any(isinstance(block, ImageContent) for block in message.content):
-        return _clean(text_of(message.content))
-    return _contents(message.content)
-
-
-def _result_content(message: ToolResultMessage) -> str | list[UserContent]:
-    text = _clean(message.text)  # one text: several would become a JSON array (trap 8)
-    images = [block for block in message.content if isinstance(block, ImageContent)]
-    return [text, *_contents(images)] if images else text
-
-
-def _contents(blocks: Sequence[TextContent | ImageContent]) -> list[UserContent]:
+def _image(block: ImageContent, place: str) -> BinaryContent:
     from pydantic_ai.messages import BinaryContent
 
-    contents: list[UserContent] = []
-    for block in blocks:
-        if isinstance(block, TextContent):
-            contents.append(_clean(block.text))
-            continue
-        try:
-            data = base64.b64decode(block.data, validate=True)
-        except ValueError as error:
-            raise ModelError(
-                f"An image in the transcript is not base64 ({error}): ImageContent.data holds the "
-                "encoded bytes, without a data: prefix or line breaks."
-            ) from error
-        contents.append(BinaryContent(data=data, media_type=block.mime_type))
-    return contents
+    try:
+        data = base64.b64decode(block.data, validate=True)
+    except ValueError as error:
+        raise ModelError(_bad_image(place, str(error))) from error
+    if not data:
+        raise ModelError(_bad_image(place, "it is empty"))
+    return BinaryContent(data=data, media_type=block.mime_type)
+
+
+def _bad_image(place: str, problem: str) -> str:
+    return (
+        f"An image in {place} is not base64 ({problem}): ImageContent.data holds the encoded "
+        "bytes, without a data: prefix or line breaks."
+    )
+
+
+def _clean_json(value: Any) -> Any:
+    """Replace lone surrogates in JSON, keys included."""
+    match value:
+        case str():
+            return _clean(value)
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {_clean(key): _clean_json(item) for key, item in items}
+        case list():
+            return [_clean_json(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _clean(text: str) -> str:

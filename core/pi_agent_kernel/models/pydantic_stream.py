@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+import msgspec
+
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone
 from pi_agent_kernel.json_stream import parse_tool_call_arguments
-from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import Cost, ToolCall, Usage
 from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.pricing import calculate_cost
 from pi_agent_kernel.models.prompt_size import compact_json
 from pi_agent_kernel.models.pydantic_history import signature_of
 from pi_agent_kernel.request import Model
@@ -226,57 +228,19 @@ def _usage(usage: RequestUsage, model: Model, reply: ModelResponse) -> Usage:
     # Their input counts what the cache served and stored; ours does not (MD-19).
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
     plain = max(0, usage.input_tokens - read - write)
-    return Usage(
+    reported: object = (reply.provider_details or {}).get("cost")
+    told = Cost()
+    if isinstance(reported, (int, float)) and not isinstance(reported, bool):
+        told = Cost(total=float(reported), total_from_provider=True)
+    counted = Usage(
         input=plain,
         output=usage.output_tokens,
         cache_read=read,
         cache_write=write,
+        cache_write_1h=usage.cache_write_1h_tokens or None,
         reasoning=usage.output_reasoning_tokens or None,
         total_tokens=plain + read + write + usage.output_tokens,
-        cost=_cost(usage, model, reply),
+        cost=told,
     )
-
-
-def _cost(usage: RequestUsage, model: Model, reply: ModelResponse) -> Cost:
-    """Return the price by the model's own rates, else by the offline table, else unknown."""
-    from genai_prices import Usage as Priced
-    from genai_prices import calc_price
-
-    read, write = usage.cache_read_tokens, usage.cache_write_tokens
-    rates = model.cost
-    if rates.input or rates.output:
-        plain = max(0, usage.input_tokens - read - write)
-        parts = (
-            plain * rates.input / 1e6,
-            usage.output_tokens * rates.output / 1e6,
-            read * rates.cache_read / 1e6,
-            write * rates.cache_write / 1e6,
-        )
-    else:
-        address = reply.provider_url
-        name = reply.model_name or model.id
-
-        def price(**tokens: int) -> tuple[float, float]:
-            found = calc_price(Priced(**tokens), name, provider_api_url=address)
-            return float(found.input_price), float(found.output_price)
-
-        try:
-            all_input, output = price(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=read,
-                cache_write_tokens=write,
-            )
-            cached = price(input_tokens=read, cache_read_tokens=read)[0] if read else 0.0
-            stored = price(input_tokens=write, cache_write_tokens=write)[0] if write else 0.0
-        except (LookupError, ValueError):
-            return Cost(extra=FrozenDict(costKnown=False))
-        parts = (max(0.0, all_input - cached - stored), output, cached, stored)
-    plain_cost, output_cost, read_cost, write_cost = parts
-    return Cost(
-        input=plain_cost,
-        output=output_cost,
-        cache_read=read_cost,
-        cache_write=write_cost,
-        total=sum(parts),
-    )
+    cost = calculate_cost(model, counted, response_model=reply.model_name)
+    return msgspec.structs.replace(counted, cost=cost)

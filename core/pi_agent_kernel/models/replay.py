@@ -6,6 +6,7 @@ touched.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from pi_agent_kernel.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from pi_agent_kernel.transcript import get_declared_tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +41,21 @@ USER_IMAGE_OMITTED = "(image omitted: model does not support images)"
 TOOL_IMAGE_OMITTED = "(tool image omitted: model does not support images)"
 
 _MAX_ID = 40  # characters of a tool call id, the smallest limit among providers
+_MAX_NAME = 64  # characters of a tool's name, likewise
 
 _replace = msgspec.structs.replace
 
 
-def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
+def replayable(
+    messages: Sequence[Message], model: Model, *, id_length: int | None = None
+) -> list[Message]:
     """Return the messages that may go into a request to `model`.
+
+    Args:
+        messages: The transcript.
+        model: Who is asked.
+        id_length: The only length of tool call ids that the provider takes, of letters and
+            digits; any up to 40 characters by default.
 
     - Assistant messages that failed or were aborted are left out, with their tool calls, as are
       empty ones (TR-14, E09, E13).
@@ -54,6 +65,8 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
     - Ids of tool calls are unique in the request; those of another model are cut to
       `[A-Za-z0-9_-]` and 40 characters (TR-15, E08).
     - Thinking and signatures of another model are dropped (TR-15, E10).
+    - Names of tools that nobody declared, made up by a model, are cut to `[A-Za-z0-9_-]` and 64
+      characters, as every provider demands.
     - A blank tool result gets a placeholder, and images one if the model takes none (TR-15, E11).
     """
     sent: list[Message] = []
@@ -75,6 +88,7 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
         held.clear()
 
     takes_images = "image" in model.input
+    declared = {tool.name for tool in get_declared_tools(messages)}
     for message in messages:
         match message:
             case SystemMessage():
@@ -95,7 +109,8 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
                 for block in message.content:
                     kept = block if own else _foreign(block)
                     if isinstance(block, ToolCall) and isinstance(kept, ToolCall):
-                        kept = _replace(kept, id=_unique(kept.id, used))
+                        name = kept.name if kept.name in declared else _tool_name(kept.name)
+                        kept = _replace(kept, id=_unique(kept.id, used, id_length), name=name)
                         open_calls.append((block.id, kept.id, kept.name))
                     if kept is not None and not _is_empty(kept):
                         blocks.append(kept)
@@ -106,7 +121,8 @@ def replayable(messages: Sequence[Message], model: Model) -> list[Message]:
                 if call is None:
                     continue
                 open_calls.remove(call)
-                sent.append(_result_for(message, call[1], takes_images=takes_images))
+                answered = _replace(message, tool_call_id=call[1], tool_name=call[2])
+                sent.append(_filled(answered, takes_images=takes_images))
                 if not open_calls:
                     close()
     close()
@@ -125,10 +141,14 @@ def _foreign(block: AssistantBlock) -> AssistantBlock | None:
             return _replace(block, id=call_id, thought_signature=None)
 
 
+def _tool_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_NAME] or "unnamed"
+
+
 def _is_empty(block: AssistantBlock) -> bool:
     match block:
         case TextContent():
-            return not block.text
+            return not block.text or not (block.text.strip() or block.text_signature)
         case ThinkingContent():
             # Signed and redacted thinking counts even without text: providers ask for it back.
             return not (block.redacted or block.thinking_signature or block.thinking.strip())
@@ -136,15 +156,23 @@ def _is_empty(block: AssistantBlock) -> bool:
             return False
 
 
-def _unique(call_id: str, used: set[str]) -> str:
+def _unique(call_id: str, used: set[str], length: int | None) -> str:
     """Return the id, or one like it that was not used yet, and note it."""
-    unique, number = call_id or "call", 1
+    wanted = call_id or "call"
+    unique, number = _fitted(wanted, length), 1
     while unique in used:
         number += 1
         suffix = f"_{number}"
-        unique = (call_id or "call")[: _MAX_ID - len(suffix)] + suffix
+        unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, length)
     used.add(unique)
     return unique
+
+
+def _fitted(call_id: str, length: int | None) -> str:
+    """Return an id of exactly that length: itself or from its hash, the same every time."""
+    if length is None or re.fullmatch(f"[A-Za-z0-9]{{{length}}}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
 def _without_images(message: UserMessage) -> UserMessage:
@@ -153,16 +181,15 @@ def _without_images(message: UserMessage) -> UserMessage:
     return _replace(message, content=_placeholders(message.content, USER_IMAGE_OMITTED))
 
 
-def _result_for(
-    message: ToolResultMessage, call_id: str, *, takes_images: bool
-) -> ToolResultMessage:
+def _filled(message: ToolResultMessage, *, takes_images: bool) -> ToolResultMessage:
+    """Return a result with text in it, and images only if the model takes them."""
     content: Sequence[TextContent | ImageContent] = message.content
     if not takes_images:
         content = _placeholders(content, TOOL_IMAGE_OMITTED)
     if not any(isinstance(block, TextContent) and block.text.strip() for block in content):
         images = [block for block in content if isinstance(block, ImageContent)]
         content = (TextContent(text=SEE_IMAGE if images else NO_OUTPUT), *images)
-    return _replace(message, tool_call_id=call_id, content=tuple(content))
+    return _replace(message, content=tuple(content))
 
 
 def _placeholders(

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import httpx2
     from pydantic_ai.models import Model as ProviderModel
 
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
 __all__ = ["FAMILIES", "Family", "Reach", "load_modules", "refined", "warm_up"]
@@ -52,7 +53,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Describe one wire format: how to reach it and how to build pydantic-ai's model."""
 
-    #: The module of this package that has `build_model` and `settings_for`.
+    #: The module of this package with `build_model`, `settings_for` and `thinking_settings`.
     module: str
     #: Loaded, in a worker thread, before the first request.
     loads: tuple[str, ...]
@@ -61,6 +62,16 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether every complete reply has a finish reason; some chat-completions gateways send
     #: usage only (trap 2).
     always_says_why: bool = True
+    #: Whether a model that is said to reason is told how hard, also if it is not known.
+    tells_unknown_models: bool = False
+    #: Whether a request must say how long the answer may get.
+    needs_limit: bool = False
+    #: Whether system messages may stand anywhere, at providers' own servers.
+    system_anywhere: bool = False
+    #: Whether a tool result has a place for images.
+    images_in_results: bool = True
+    #: Which thinking a reply that is sent back has a place for; other would become its text.
+    thinking_goes_back: Literal["all", "signed", "none"] = "signed"
     #: Whose HTTP client its SDK takes; see `provider_http.shared_client`.
     http_library: str = "httpx2"
     #: How an address of this format ends, for a hint; empty if it has no path.
@@ -87,6 +98,17 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
             model, options, reach
         )
 
+    def thinking(self, thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that make a model think so hard; empty if it cannot.
+
+        Args:
+            thinking: How hard.
+            profile: What pydantic-ai knows of the model.
+        """
+        return cast("Callable[..., dict[str, Any]]", self._member("thinking_settings"))(
+            thinking, profile
+        )
+
     def _member(self, name: str) -> object:
         return getattr(import_module(f"{__name__}.{self.module}"), name)
 
@@ -97,9 +119,12 @@ FAMILIES: Mapping[str, Family] = {
         module="anthropic_messages",
         loads=("pydantic_ai.models.anthropic",),
         requirement="pydantic-ai-slim[anthropic]",
+        needs_limit=True,
+        system_anywhere=True,
     ),
     "openai-responses": Family(
         module="openai_responses",
+        system_anywhere=True,
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         address_end="/v1",
@@ -110,11 +135,16 @@ FAMILIES: Mapping[str, Family] = {
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
         address_end="/v1",
+        tells_unknown_models=True,
+        system_anywhere=True,
+        images_in_results=False,
+        thinking_goes_back="all",  # in its field, or in the tags it came in
     ),
     "google-generative-ai": Family(
         module="google_genai",
         loads=("pydantic_ai.models.google",),
         requirement="pydantic-ai-slim[google]",
+        thinking_goes_back="all",
     ),
     "bedrock-converse-stream": Family(
         module="bedrock_converse",
@@ -129,18 +159,24 @@ FAMILIES: Mapping[str, Family] = {
             "AWS_REGION",
             "AWS_DEFAULT_REGION",
         ),
+        needs_limit=True,
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
         trio=False,
+        images_in_results=False,
+        thinking_goes_back="all",
     ),
     "groq-completions": Family(
         module="groq_chat",
         loads=("pydantic_ai.models.groq",),
         requirement="pydantic-ai-slim[groq]",
         http_library="httpx",
+        system_anywhere=True,
+        images_in_results=False,
+        thinking_goes_back="none",
     ),
 }
 

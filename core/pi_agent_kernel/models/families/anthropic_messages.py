@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 from pi_agent_kernel.models.families import refined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from anthropic.types.beta import BetaRawMessageDeltaEvent, BetaRawMessageStreamEvent
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> AnthropicModel:
@@ -32,9 +33,33 @@ def build_model(reach: Reach) -> AnthropicModel:
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
-    """Return the settings that only this format has."""
-    del model, options, reach
-    return {}
+    """Return the settings that only this format has: what to cache, who the user is.
+
+    The end of the tools, of the prompt and of the conversation are marked, so that the next
+    request reads all of this one from the cache.
+    """
+    del model, reach
+    settings: dict[str, Any] = {
+        "anthropic_cache_tool_definitions": True,
+        "anthropic_cache_instructions": True,
+        "anthropic_cache_messages": True,
+    }
+    user = (options.metadata or {}).get("user_id")
+    if isinstance(user, str) and user:
+        settings["anthropic_metadata"] = {"user_id": user}
+    return settings
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think: an effort where the model takes one, else a budget (trap 12)."""
+    if thinking.level == "off":
+        return {"thinking": False}
+    if profile.get("anthropic_supports_adaptive_thinking"):
+        if thinking.word:
+            return {"anthropic_thinking": {"type": "adaptive"}, "anthropic_effort": thinking.word}
+        return {"thinking": thinking.level}
+    budget = thinking.tokens(least=1024)
+    return {"anthropic_thinking": {"type": "enabled", "budget_tokens": budget}} if budget else {}
 
 
 @cache

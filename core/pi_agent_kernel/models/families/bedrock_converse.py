@@ -27,14 +27,17 @@ from pi_agent_kernel.models.error_kinds import ReplyError, kind_of
 from pi_agent_kernel.models.provider_http import CONNECT_TIMEOUT, current_exchange
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import httpx2
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.bedrock import BedrockConverseModel
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 _FRAMES = "application/vnd.amazon.eventstream"
 
@@ -51,9 +54,23 @@ def build_model(reach: Reach) -> BedrockConverseModel:
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
-    """Return the settings that only this format has."""
+    """Return the settings that only this format has: what to cache, where the model can."""
     del model, options, reach
-    return {}
+    return {"cache": True}
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think; older Claude models take a budget."""
+    if thinking.level == "off":
+        return {"thinking": False}
+    wants_budget = profile.get("bedrock_thinking_variant") == "anthropic" and not profile.get(
+        "bedrock_supports_adaptive_thinking"
+    )
+    if not wants_budget:
+        return {"thinking": thinking.level}
+    budget = thinking.tokens(least=1024)
+    field = {"thinking": {"type": "enabled", "budget_tokens": budget}}
+    return {"bedrock_additional_model_requests_fields": field} if budget else {}
 
 
 class _Sender:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pi_agent_kernel.models.families import refined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from google.genai.types import Part
     from pydantic_ai.messages import ModelResponseStreamEvent
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from pydantic_ai.models.google import GoogleModel
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> GoogleModel:
@@ -37,6 +38,20 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
     """Return the settings that only this format has."""
     del model, options, reach
     return {}
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think: a level from Gemini 3 on, a budget before."""
+    if thinking.level == "off":
+        return {"thinking": False}
+    shown: dict[str, Any] = {"include_thoughts": True}
+    if not profile.get("google_supports_thinking_level", True):
+        budget = thinking.tokens(least=128)
+        return {"google_thinking_config": {**shown, "thinking_budget": budget}} if budget else {}
+    if thinking.word:
+        word = thinking.word.upper()
+        return {"google_thinking_config": {**shown, "thinking_level": word}}
+    return {"thinking": thinking.level}
 
 
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")

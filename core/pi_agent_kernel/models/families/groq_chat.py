@@ -10,15 +10,16 @@ from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.families import refined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.groq import GroqModel, GroqStreamedResponse
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> GroqModel:
@@ -37,6 +38,14 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
     """Return the settings that only this format has."""
     del model, options, reach
     return {}
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think."""
+    del profile
+    if thinking.word:
+        return {"groq_reasoning_effort": thinking.word, "groq_reasoning_format": "parsed"}
+    return {"thinking": thinking.level != "off" and thinking.level}
 
 
 @cache

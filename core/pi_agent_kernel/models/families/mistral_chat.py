@@ -10,16 +10,17 @@ from pi_agent_kernel.models.error_kinds import told_by_server
 from pi_agent_kernel.models.families import refined
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models import StreamedResponse
     from pydantic_ai.models.mistral import MistralModel
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> MistralModel:
@@ -36,6 +37,12 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
     """Return the settings that only this format has."""
     del model, options, reach
     return {}
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether to think; there are no levels."""
+    del profile
+    return {"thinking": thinking.level != "off" and thinking.level}
 
 
 @cache

@@ -10,7 +10,7 @@ from pi_agent_kernel.models.error_kinds import ReplyError, told_by_server
 from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from openai.types.chat import ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from pydantic_ai.models.openai import OpenAIChatModel
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "own_settings", "settings_for"]
+__all__ = ["build_model", "own_settings", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> OpenAIChatModel:
@@ -32,15 +33,41 @@ def build_model(reach: Reach) -> OpenAIChatModel:
         own = OpenAIProvider(base_url=reach.base_url, api_key=reach.key, http_client=reach.client)
         return _model_class()(reach.name, provider=own)
     other = OpenAICompatibleProvider(
-        reach.provider, base_url=reach.base_url, api_key=reach.key, http_client=reach.client
+        reach.provider,
+        base_url=reach.base_url,
+        api_key=reach.key,
+        http_client=reach.client,
+        profile=_known_profile(reach),
     )
     return _model_class()(reach.name, provider=other)
+
+
+def _known_profile(reach: Reach) -> Any:
+    """Return what is known of DeepSeek, which demands its reasoning field back; else None."""
+    if not (reach.is_own_server and reach.provider == "deepseek"):
+        return None
+    from pydantic_ai.providers.deepseek import DeepSeekProvider
+
+    # Its efforts begin at "low"; not to think is another field.
+    no_thinking = {"thinking": {"type": "disabled"}}
+    known: Any = DeepSeekProvider.model_profile(reach.name) or {}
+    return {**known, "openai_chat_thinking_false_body": no_thinking}
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
     """Return the settings that only OpenAI's own server understands."""
     del model
     return own_settings(options, reach)
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think; servers that are not known get an effort all of them know."""
+    if thinking.word:
+        return {"openai_reasoning_effort": thinking.word}
+    if not (profile.get("supports_thinking") or profile.get("thinking_always_enabled")):
+        efforts = {"off": None, "minimal": "low"}
+        return {"openai_reasoning_effort": efforts.get(thinking.level, thinking.level)}
+    return {"thinking": thinking.level != "off" and thinking.level}
 
 
 def own_settings(options: StreamOptions, reach: Reach) -> dict[str, Any]:

@@ -6,14 +6,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.models.families.openai_chat import own_settings
+from pi_agent_kernel.models.families.openai_chat import thinking_settings as chat_thinking
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesStreamedResponse
 
     from pi_agent_kernel.models.families import Reach
+    from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
-__all__ = ["build_model", "settings_for"]
+__all__ = ["build_model", "settings_for", "thinking_settings"]
 
 
 def build_model(reach: Reach) -> OpenAIResponsesModel:
@@ -30,6 +34,12 @@ def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str
     """Return the settings that only OpenAI's own server understands."""
     del model
     return own_settings(options, reach)
+
+
+def thinking_settings(thinking: Thinking, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how hard to think, and that what was thought is told in short."""
+    settings = chat_thinking(thinking, profile)
+    return settings if thinking.level == "off" else {**settings, "openai_reasoning_summary": "auto"}
 
 
 #: Items that are read; others are calls of kinds of tools that we never offer.
