@@ -77,7 +77,7 @@ async def test_thoughts_come_before_the_text_and_keep_their_signature(server, ap
     signature = message.content[0].thinking_signature
     if api in SIGNED:
         assert "c2ln" in signature
-        (replayed,) = to_history([message], "", model="test-1", system=FORMATS[api].provider)
+        (replayed,) = to_history([message], model="test-1", system=FORMATS[api].provider)
         assert replayed.parts[0].signature == "c2ln"
 
 

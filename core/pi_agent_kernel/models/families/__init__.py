@@ -80,8 +80,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()
     #: Whether its SDK runs on trio.
     trio: bool = True
-    #: Whether its SDK would try again by itself unless told not to.
-    sdk_retries: bool = True
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -150,7 +148,6 @@ FAMILIES: Mapping[str, Family] = {
         module="bedrock_converse",
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
-        sdk_retries=False,
         variables=(
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",
