@@ -1,7 +1,7 @@
 """What one delta of a real model costs: the SDK alone, pydantic-ai on it, and our adapter on both.
 
-`python bench/adapter.py` prints CPU microseconds a delta for a tool call whose 80 KB argument
-comes in 20,000 pieces. The bytes come from memory in pieces of 4 KB, so no network is in
+`python bench/adapter.py` prints CPU microseconds a delta for a tool call whose 40 KB argument
+comes in 10,000 pieces. The bytes come from memory in pieces of 4 KB, so no network is in
 the figures; each is the best of `--rounds` runs.
 """
 
@@ -22,7 +22,7 @@ from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
 from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
 
 URL = "http://bench.invalid/v1"
-DELTAS = 20_000
+DELTAS = 10_000
 PIECE = "abcd"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from pi_agent_kernel.messages import TextContent, ThinkingContent, ToolCall
-from pi_agent_kernel.models.pydantic_history import to_history
+from pi_agent_kernel.models.pydantic_history import Places, to_history
 from protocol import check_protocol
 from provider import FORMATS, ask, ask_format, model_of, stream_of
 
@@ -77,7 +77,9 @@ async def test_thoughts_come_before_the_text_and_keep_their_signature(server, ap
     signature = message.content[0].thinking_signature
     if api in SIGNED:
         assert "c2ln" in signature
-        (replayed,) = to_history([message], "", model="test-1", system=FORMATS[api].provider)
+        (replayed,) = to_history(
+            [message], model="test-1", system=FORMATS[api].provider, places=Places()
+        )
         assert replayed.parts[0].signature == "c2ln"
 
 

@@ -59,9 +59,9 @@ class Exchange:
         """Show the payload to `on_payload`; return the request with its replacement, if any."""
         # What an earlier attempt got says nothing of this one.
         self.status, self.content_type, self.headers, self.tail = None, "", {}, b""
+        request.headers.update(self.added)
         if self.watches_events:
             request.headers["accept-encoding"] = "identity"  # so that they can be read in passing
-        request.headers.update(self.added)
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)

@@ -91,7 +91,7 @@ def request_settings(
     fitted = msgspec.structs.replace(options, max_tokens=limit or None)
     values: dict[str, Any] = {
         # Retries belong to the agent, where the user sees them (trap 5).
-        "max_retries": 0 if family.sdk_retries else None,
+        "max_retries": 0,
         "max_tokens": limit or None,
         "temperature": options.temperature,
         **family.settings(model, fitted, reach),

@@ -80,8 +80,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()
     #: Whether its SDK runs on trio.
     trio: bool = True
-    #: Whether its SDK would try again by itself unless told not to.
-    sdk_retries: bool = True
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -134,11 +132,11 @@ FAMILIES: Mapping[str, Family] = {
         loads=("pydantic_ai.models.openai",),
         requirement="pydantic-ai-slim[openai]",
         always_says_why=False,
+        address_end="/v1",
         tells_unknown_models=True,
         system_anywhere=True,
         images_in_results=False,
         thinking_goes_back="all",  # in its field, or in the tags it came in
-        address_end="/v1",
     ),
     "google-generative-ai": Family(
         module="google_genai",
@@ -150,8 +148,6 @@ FAMILIES: Mapping[str, Family] = {
         module="bedrock_converse",
         loads=("pydantic_ai.models.bedrock",),
         requirement="pydantic-ai-slim[bedrock]",
-        needs_limit=True,
-        sdk_retries=False,
         variables=(
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",
@@ -160,23 +156,24 @@ FAMILIES: Mapping[str, Family] = {
             "AWS_REGION",
             "AWS_DEFAULT_REGION",
         ),
+        needs_limit=True,
     ),
     "mistral-conversations": Family(
         module="mistral_chat",
         loads=("pydantic_ai.models.mistral",),
         requirement="pydantic-ai-slim[mistral]",
+        trio=False,
         images_in_results=False,
         thinking_goes_back="all",
-        trio=False,
     ),
     "groq-completions": Family(
         module="groq_chat",
         loads=("pydantic_ai.models.groq",),
         requirement="pydantic-ai-slim[groq]",
+        http_library="httpx",
         system_anywhere=True,
         images_in_results=False,
         thinking_goes_back="none",
-        http_library="httpx",
     ),
 }
 
