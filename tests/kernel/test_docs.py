@@ -22,6 +22,9 @@ from pi_agent_kernel import (
     hooks,
     invocation,
 )
+from pi_agent_kernel.models.error_kinds import Kind
+from pi_agent_kernel.models.providers import PROVIDERS
+from pi_agent_kernel.models.transient import TRANSIENT_KINDS
 from pi_agent_kernel.state import FIELDS
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -180,3 +183,24 @@ def test_stream_event_table_is_complete():
 def test_table_of_cut_off_functions_is_the_modules():
     """The README says the same as `invocation` of where a function runs and what cuts it off."""
     assert table(README, "function") == table(invocation.__doc__, "function")
+
+
+def test_provider_table_is_complete():
+    """The table of providers has every one, in order, with its keys and its default model."""
+    rows = [(re.findall(r"`([^`]+)`", row[0]), row) for row in table(README, "provider")]
+
+    assert [name for found, _row in rows for name in found] == list(PROVIDERS)
+    for found, (_provider, keys, model) in rows:
+        for known in (PROVIDERS[name] for name in found):
+            assert re.findall(r"`([^`]+)`", keys) == (
+                [] if known.keyless else list(known.key_variables)
+            )
+            assert re.findall(r"`([^`]+)`", model) == [known.default_model][: not known.keyless]
+
+
+def test_kinds_of_failure_are_complete():
+    """The table of failures has every kind once, and says which are tried again."""
+    rows = [(name, row) for row in table(README, "kind") for name in names(row[0])]
+
+    assert sorted(name for name, _row in rows) == sorted(get_args(Kind))
+    assert {name for name, row in rows if row[2] == "yes"} == TRANSIENT_KINDS
