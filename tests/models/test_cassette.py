@@ -30,7 +30,7 @@ from server import Reply, recorded
 MODEL = model_at("")
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Async generator '(openai|httpx2|httpcore2):ResourceWarning",
+    "ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning",
     "ignore:Exception ignored in. <async_generator object:pytest.PytestUnraisableExceptionWarning",
 )
 
@@ -155,7 +155,7 @@ async def test_attempts_of_the_adapter_are_announced_again(server, tmp_path):
     back = await ask(replay_stream_fn(tmp_path / "c.jsonl"), model=model, on_retry=hear)
 
     assert shape(back) == shape(came)
-    assert [retry.kind for retry in heard] == ["rate_limit", "unavailable"]
+    assert [retry.kind for retry in heard] == ["rate_limit", "overloaded"]
     assert again == [msgspec.structs.replace(retry, delay_ms=0) for retry in heard]
 
 
