@@ -98,8 +98,11 @@ class PendingCall:
     Every method may be called from any thread.
     """
 
-    def __init__(self, number: int, tool: AgentTool, args: Mapping[str, Any]) -> None:
+    def __init__(
+        self, number: int, tool: AgentTool, args: Mapping[str, Any], call_id: str = ""
+    ) -> None:
         self.number = number
+        self.call_id = call_id
         self.tool = tool
         self.args = dict(args)
         self._lock = threading.Lock()
@@ -210,11 +213,13 @@ class Approvals(Mapping[int, PendingCall]):
             case _ if self.unattended:
                 return _blocked(tool, "needs an approval, and nobody can give one here")
             case _:
-                return await self._ask(tool, context.args)
+                return await self._ask(tool, context.args, context.tool_call.id)
 
-    async def _ask(self, tool: AgentTool, args: Mapping[str, Any]) -> BeforeToolCallResult | None:
+    async def _ask(
+        self, tool: AgentTool, args: Mapping[str, Any], call_id: str
+    ) -> BeforeToolCallResult | None:
         self._count += 1
-        call = self._pending[self._count] = PendingCall(self._count, tool, args)
+        call = self._pending[self._count] = PendingCall(self._count, tool, args, call_id)
         try:
             if self._announce is not None:
                 announced = self._announce(call)

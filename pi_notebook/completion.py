@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pi_notebook.magics import verb_names
+from pi_notebook.verbs import verb_names
 
 __all__ = ["install_completions", "remove_completions"]
 

@@ -8,49 +8,53 @@ when the run was aborted or failed.
 from __future__ import annotations
 
 import contextlib
-import time
+import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pi_agent_kernel.agent import Agent
-from pi_agent_kernel.backend import current_backend
-from pi_agent_kernel.errors import AgentBusyError, ContextOverflowError
-from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
-from pi_agent_kernel.hooks import AfterToolCallResult
-from pi_agent_kernel.messages import AgentMessage, SystemMessage, TextContent, UserMessage, text_of
+from pi_agent_kernel.awaiting import is_awaitable
+from pi_agent_kernel.errors import AgentBusyError
+from pi_agent_kernel.hooks import AfterToolCallResult, BeforeToolCallResult
+from pi_agent_kernel.messages import AgentMessage, AssistantMessage, TextContent, ToolCall, text_of
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.models.retry_policy import RetryPolicy
 
 from pi_notebook import frontend
+from pi_notebook.approvals import APPROVE_VARIABLE, Approvals, PendingCall
+from pi_notebook.branches import Branches
 from pi_notebook.cassettes import cassettes
-from pi_notebook.errors import AgentAborted, AgentFailed
-from pi_notebook.render.untrusted import bound
+from pi_notebook.cell_run import set_for_cell
+from pi_notebook.errors import AgentUnavailable
 from pi_notebook.runtime import ForegroundRun
-from pi_notebook.snapshot import RunReducer
+from pi_notebook.shown_run import ShownRun, user_messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.agent import PromptInput
-    from pi_agent_kernel.events import AgentEvent
-    from pi_agent_kernel.hooks import AfterToolCallContext
+    from pi_agent_kernel.hooks import (
+        AfterToolCallContext,
+        BeforeToolCall,
+        BeforeToolCallContext,
+        FinishTurn,
+        TurnContext,
+        TurnDecision,
+    )
     from pi_agent_kernel.messages import ImageContent
     from pi_agent_kernel.models.catalog import ChosenModel
     from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
     from pi_agent_kernel.tools import AgentTool
 
+    from pi_notebook.branches import SetAside
+    from pi_notebook.budget import Spending
     from pi_notebook.cells import CellRequest
-    from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["NotebookAgent"]
-
-#: The section of the system prompt that `%%agent --system` writes.
-SYSTEM_SECTION = "notebook"
-
-#: How a diff in an error text begins.
-_DIFF = "\n--- "
 
 #: What asyncio says when a tool uses an object of another loop.
 _FOREIGN_LOOP = ("attached to a different loop", "bound to a different event loop")
@@ -88,6 +92,18 @@ class NotebookAgent(Agent):
             after_tool_call=self._explain_foreign_loop,
         )
         self.name = name
+        #: Every branch of the conversation; the transcript is the active one.
+        self.branches = Branches()
+        #: Which tool calls run by themselves, and those that wait for a word.
+        self.approvals = Approvals(self._announce_call)
+        #: What the active cell has spent, if it has a budget.
+        self.spending: Spending | None = None
+        try:
+            rules = os.environ.get(APPROVE_VARIABLE, "")
+            self.approvals.policy = self.approvals.policy.with_rules(rules)
+        except ValueError as error:
+            raise AgentUnavailable(f"{APPROVE_VARIABLE}: {error}") from None
+        self._shown: ShownRun | None = None
         self._chosen = chosen
         self._named = False  # whether somebody chose the model
         self._taped: StreamFn | None = None  # while it runs recorded or replayed
@@ -117,7 +133,7 @@ class NotebookAgent(Agent):
             await self.continue_()
             return
         work = super().prompt
-        await self._await_shown(lambda: work(input, images), prompts=_user_messages(input))
+        await self._await_shown(lambda: work(input, images), prompts=user_messages(input))
 
     async def continue_(self) -> None:
         """Go on without new input; otherwise as `prompt`."""
@@ -126,19 +142,41 @@ class NotebookAgent(Agent):
     def prompt_sync(self, input: PromptInput, images: Sequence[ImageContent] | None = None) -> None:
         """Do as `prompt` and wait: in a cell, in a script, in a thread."""
         work = super().prompt
-        self._wait_shown(lambda: work(input, images), prompts=_user_messages(input))
+        self._wait_shown(lambda: work(input, images), prompts=user_messages(input))
+
+    def continue_sync(self) -> None:
+        """Go on where a run was stopped, failed or spent its budget, and wait.
+
+        What a model had answered when it was stopped is set aside: it cannot be gone on from.
+
+        Raises:
+            NothingToContinueError: The last answer is complete and nothing is queued.
+        """
+        self._check_idle()
+        messages = list(self.state.messages)
+        self.branches.follow(messages)
+        while messages and _is_unfinished(messages[-1]):
+            messages.pop()
+        if len(messages) < len(self.state.messages):
+            self.state.messages = messages
+            self.branches.follow(messages)
+        self._wait_shown(super().continue_, prompts=0)
 
     async def run_cell(self, request: CellRequest) -> None:
         """Run an `%%agent` cell whose task is the cell's own; otherwise as `prompt`."""
+        self._check_idle()
         work = super().prompt
-        with self._set_for_cell(request) as messages:
-            await self._await_shown(lambda: work(messages), request=request)
+        with set_for_cell(self, request) as plan:
+            go = partial(work, plan.messages)
+            await self._await_shown(go, request=request, remarks=plan.remarks)
 
     def run_cell_sync(self, request: CellRequest) -> None:
         """Run an `%%agent` cell from code that cannot await; otherwise as `prompt`."""
+        self._check_idle()
         work = super().prompt
-        with self._set_for_cell(request) as messages:
-            self._wait_shown(lambda: work(messages), request=request)
+        with set_for_cell(self, request) as plan:
+            go = partial(work, plan.messages)
+            self._wait_shown(go, request=request, remarks=plan.remarks)
 
     # --------------------------------------------------------------------------------- verbs
 
@@ -151,9 +189,75 @@ class NotebookAgent(Agent):
         Raises:
             ModelError: There is no such model, or it cannot be used.
         """
-        self._use(choose_model(spec))
+        self.use_model(choose_model(spec))
         self._named = True
         return self._chosen
+
+    def use_model(self, chosen: ChosenModel) -> None:
+        """Use a model that was chosen before."""
+        self._chosen = chosen
+        self.state.model = chosen.model
+
+    @property
+    def answer(self) -> str:
+        """The text of the last complete answer; empty if there is none."""
+        for message in reversed(self.state.messages):
+            if isinstance(message, AssistantMessage) and not _is_unfinished(message):
+                return message.text
+        return ""
+
+    def queued_messages(self) -> dict[str, list[AgentMessage]]:
+        """Return what is queued: under "steer" and "follow", the next one first."""
+        return {
+            "steer": self._queues.steering.messages(),
+            "follow": self._queues.follow_up.messages(),
+        }
+
+    def undo(self, turns: int = 1) -> SetAside:
+        """Go back by some turns; they are set aside, and `switch` brings them back.
+
+        Raises:
+            AgentBusyError: A run is active.
+            ValueError: There are not so many turns.
+        """
+        self._check_idle()
+        self.branches.follow(self.state.messages)
+        aside = self.branches.undo(turns)
+        self.state.messages = self.branches.messages()
+        return aside
+
+    def fork(self, name: str) -> None:
+        """Begin a branch where the conversation is now, and go on in it.
+
+        Raises:
+            AgentBusyError: A run is active.
+            ValueError: The name is taken, or is none.
+        """
+        self._check_idle()
+        self.branches.follow(self.state.messages)
+        self.branches.fork(name)
+
+    def switch(self, branch: str) -> None:
+        """Go on in another branch.
+
+        Raises:
+            AgentBusyError: A run is active.
+            ValueError: There is no such branch.
+        """
+        self._check_idle()
+        self.branches.follow(self.state.messages)
+        self.state.messages = self.branches.switch(branch)
+
+    def export(self, file: str | os.PathLike[str]) -> Path:
+        """Write the conversation to a `.md`, `.html` or `.ipynb` file.
+
+        Raises:
+            ValueError: The file's ending is none of these.
+            OSError: It cannot be written.
+        """
+        from pi_notebook.export import export_conversation
+
+        return export_conversation(self.state.messages, os.fspath(file), agent=self.name)
 
     @property
     def chosen_model(self) -> ChosenModel:
@@ -178,8 +282,9 @@ class NotebookAgent(Agent):
         *,
         prompts: int = 1,
         request: CellRequest | None = None,
+        remarks: Sequence[str] = (),
     ) -> None:
-        with self._begin_shown(request, prompts) as (run, shown):
+        with self._begin_shown(request, prompts, remarks) as (run, shown):
             await run.run_here(lambda: shown.follow(self, work), owns_task=request is not None)
         shown.raise_for_status()
 
@@ -189,24 +294,26 @@ class NotebookAgent(Agent):
         *,
         prompts: int = 1,
         request: CellRequest | None = None,
+        remarks: Sequence[str] = (),
     ) -> None:
-        with self._begin_shown(request, prompts) as (run, shown):
+        with self._begin_shown(request, prompts, remarks) as (run, shown):
             run.run_apart(lambda: shown.follow(self, work))
         shown.raise_for_status()
 
     @contextlib.contextmanager
     def _begin_shown(
-        self, request: CellRequest | None, prompts: int
-    ) -> Iterator[tuple[ForegroundRun, _ShownRun]]:
-        if self.state.is_streaming or self._foreground is not None:
-            raise AgentBusyError("prompt")
+        self, request: CellRequest | None, prompts: int, remarks: Sequence[str]
+    ) -> Iterator[tuple[ForegroundRun, ShownRun]]:
+        self._check_idle()
+        self.approvals.unattended = frontend.is_headless() or frontend.shell() is None
         with self._through_cassette(request):
             run = self._foreground = ForegroundRun(self.abort)
             quiet = request is not None and request.quiet
             try:
-                yield run, _ShownRun(self, run, prompts=prompts, quiet=quiet)
+                self._shown = ShownRun(self, run, prompts=prompts, quiet=quiet, remarks=remarks)
+                yield run, self._shown
             finally:
-                self._foreground = None
+                self._foreground = self._shown = None
 
     @contextlib.contextmanager
     def _through_cassette(self, request: CellRequest | None) -> Iterator[None]:
@@ -232,43 +339,9 @@ class NotebookAgent(Agent):
             if self.state.model is model:
                 self.state.model = model_before
 
-    @contextlib.contextmanager
-    def _set_for_cell(self, request: CellRequest) -> Iterator[list[AgentMessage]]:
-        """Set what holds for one cell, and give the messages that prompt it."""
+    def _check_idle(self) -> None:
         if self.state.is_streaming or self._foreground is not None:
             raise AgentBusyError("prompt")
-        messages: list[AgentMessage] = [
-            UserMessage(content=[TextContent(text=request.prompt)]),
-        ]
-        if request.system is not None:
-            section = {SYSTEM_SECTION: request.system or None}
-            messages.insert(0, SystemMessage(sections=section))
-        chosen = None if request.model is None else choose_model(request.model)
-        tools = None if request.tools is None else self._named_tools(request.tools)
-        chosen_before, tools_before = self._chosen, list(self.state.tools)
-        if chosen is not None:
-            self._use(chosen)
-        if tools is not None:
-            self.state.tools = tools
-        try:
-            yield messages
-        finally:
-            if chosen is not None and self._chosen is chosen:
-                self._use(chosen_before)
-            if tools is not None:
-                self.state.tools = tools_before
-
-    def _named_tools(self, names: Sequence[str]) -> list[AgentTool]:
-        known = {tool.name: tool for tool in self.state.tools}
-        missing = [name for name in names if name not in known]
-        if missing:
-            have = ", ".join(known) or "none; put @pi.tool on a function"
-            raise ValueError(f"no tool is named {missing[0]!r} (there is: {have})")
-        return [known[name] for name in dict.fromkeys(names)]
-
-    def _use(self, chosen: ChosenModel) -> None:
-        self._chosen = chosen
-        self.state.model = chosen.model
 
     # ------------------------------------------------------------------------ for the kernel
 
@@ -276,6 +349,59 @@ class NotebookAgent(Agent):
         self, model: Model, context: TranscriptContext, options: StreamOptions, /
     ) -> Any:
         return (self._taped or self._chosen.stream_fn)(model, context, options)
+
+    # The user's own hooks stand beside those of the notebook, and cannot take them away.
+
+    @property
+    def before_tool_call(self) -> BeforeToolCall | None:
+        """The hook that is asked before each tool call; approvals come after it."""
+        return self._before_tool_call
+
+    @before_tool_call.setter
+    def before_tool_call(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, hook: BeforeToolCall | None
+    ) -> None:
+        self._own_before_tool_call = hook
+
+    @property
+    def finish_turn(self) -> FinishTurn | None:
+        """The hook that is asked after each turn; a cell's budget comes after it."""
+        return self._finish_turn
+
+    @finish_turn.setter
+    def finish_turn(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, hook: FinishTurn | None
+    ) -> None:
+        self._own_finish_turn = hook
+
+    async def _before_tool_call(
+        self, context: BeforeToolCallContext, signal: AbortSignal | None
+    ) -> BeforeToolCallResult | ToolCall | None:
+        answer: Any = None
+        if self._own_before_tool_call is not None:
+            answer = self._own_before_tool_call(context, signal)
+            if is_awaitable(answer):
+                answer = await answer
+        args = getattr(answer, "arguments", None)
+        if getattr(answer, "block", False):
+            return answer
+        asked = context if args is None else msgspec.structs.replace(context, args=dict(args))
+        return await self.approvals.before_tool_call(asked, signal) or answer
+
+    async def _finish_turn(
+        self, turn: TurnContext, signal: AbortSignal | None
+    ) -> TurnDecision | None:
+        answer: Any = None
+        if self._own_finish_turn is not None:
+            answer = self._own_finish_turn(turn, signal)
+            if is_awaitable(answer):
+                answer = await answer
+        spent = None if self.spending is None else self.spending.finish_turn(turn, signal)
+        return spent or answer
+
+    async def _announce_call(self, call: PendingCall) -> None:
+        if self._shown is not None:
+            await self._shown.ask(call)
 
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)
@@ -293,103 +419,5 @@ class NotebookAgent(Agent):
         return AfterToolCallResult(content=[TextContent(text=f"{text}\n{_FOREIGN_LOOP_HINT}")])
 
 
-class _ShownRun:
-    """Follow one run: its events become pictures, the pictures an output."""
-
-    def __init__(
-        self, agent: NotebookAgent, run: ForegroundRun, *, prompts: int, quiet: bool
-    ) -> None:
-        self._reducer = RunReducer(agent.name, agent.state.model.id, prompts=prompts)
-        self._run = run
-        self._post = run.post
-        # Both are asked for here: on a thread of its own the run would find no cell.
-        self._view = frontend.view(
-            run.post, agent=agent.name, controls=_Controls(agent), quiet=quiet
-        )
-        self._cell_id = frontend.cell_id()
-
-    async def follow(self, agent: NotebookAgent, work: Callable[[], Awaitable[None]]) -> None:
-        """Await the work and show what it does."""
-        began, started = time.monotonic(), datetime.now(UTC)
-        reducer, view = self._reducer, self._view
-
-        def listen(event: AgentEvent, _signal: AbortSignal) -> None:
-            if isinstance(event, AgentStart) and self._run.interrupted:
-                agent.abort()  # an interrupt before this found no run that it could abort
-            reducer.apply(event)
-            view.changed()
-            if isinstance(event, ToolExecutionEnd):
-                self._post(frontend.flush_figures)
-
-        view.open(reducer.snapshot, current_backend().later)
-        unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)
-        try:
-            await work()
-        except Exception as error:
-            reducer.fail(f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            unsubscribe()
-            if reducer.status == "running":
-                reducer.abort()
-            run = reducer.snapshot()
-            view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
-
-    def raise_for_status(self) -> None:
-        """End the cell with one line unless the run ended well."""
-        if self._reducer.status == "aborted":
-            raise AgentAborted
-        if self._reducer.status == "error":
-            reason = bound(self._reducer.error or "no reason given")
-            cause = ContextOverflowError(reason) if self._reducer.overflowed else None
-            # A diff, as of a request that was not recorded, is unreadable in one line.
-            line, begins, diff = reason.partition(_DIFF)
-            details = f"{begins.lstrip()}{diff}"
-            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
-
-
-class _Controls:
-    """Do what the buttons of a run ask for; on any thread."""
-
-    def __init__(self, agent: NotebookAgent) -> None:
-        self._agent = agent
-
-    def stop(self) -> None:
-        self._agent.abort()
-
-    def steer(self, text: str) -> None:
-        self._agent.steer(text)
-
-    def follow(self, text: str) -> None:
-        self._agent.follow_up(text)
-
-    def asks(self) -> list[dict[str, Any]]:
-        return []
-
-    def approve(self, number: int, args: str | None, *, always: bool) -> None:
-        del number, args, always
-
-    def deny(self, number: int, reason: str) -> None:
-        del number, reason
-
-
-def _user_messages(input: PromptInput) -> int:
-    """Count the user messages of a prompt; what is no prompt is refused later."""
-    if isinstance(input, str):
-        return 1
-    messages = input if isinstance(input, Sequence) else [input]
-    return sum(1 for message in messages if getattr(message, "role", None) == "user")
-
-
-def _metadata(
-    run: RunSnapshot, started: datetime, seconds: float, cell_id: str | None
-) -> dict[str, Any]:
-    """Collect what differs from one execution to the next; it stands beside the output."""
-    about: dict[str, Any] = {
-        "startedAt": started.isoformat(timespec="milliseconds"),
-        "durationMs": round(seconds * 1000),
-        "toolDurationsMs": [tool.duration_ms for tool in run.tool_runs],
-    }
-    if cell_id is not None:
-        about["cell"] = cell_id
-    return {"pi": about}
+def _is_unfinished(message: object) -> bool:
+    return isinstance(message, AssistantMessage) and message.stop_reason in ("error", "aborted")

@@ -32,6 +32,7 @@ class Agents(Mapping[str, "NotebookAgent"]):
     def __init__(self) -> None:
         self._agents: dict[str, NotebookAgent] = {}
         self._tools: dict[str, AgentTool] = {}
+        self._current = DEFAULT_NAME
         #: Defaults of new agents, from the configuration.
         self.model = ""
         self.gguf = ""
@@ -64,7 +65,15 @@ class Agents(Mapping[str, "NotebookAgent"]):
         Raises:
             ModelError: It has to be made, and the configured model cannot be used.
         """
-        return self.get_or_make(DEFAULT_NAME)
+        return self.get_or_make(self._current)
+
+    def use(self, name: str) -> None:
+        """Have plain `%%agent` cells and `pi.agent` mean another agent from now on.
+
+        Raises:
+            KeyError: No agent has that name.
+        """
+        self._current = self[name].name
 
     def get_or_make(self, name: str) -> NotebookAgent:
         """Return the agent of a name; make it if there is none.

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 RunStatus = Literal["running", "ok", "aborted", "error"]
-ToolState = Literal["announced", "running", "ok", "error"]
+ToolState = Literal["announced", "running", "waiting", "ok", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,8 @@ class ToolRun:
     images: tuple[Image, ...] = ()
     duration_ms: int | None = None
     raised: str | None = None
+    #: Number of the approval it waits for.
+    approval: int | None = None
 
 
 Part = Text | Thinking | Note | Discarded | Retry | ToolRun
@@ -152,6 +154,8 @@ class RunSnapshot:
     tokens: Tokens
     stop_reason: str | None
     error: str | None
+    #: What a reader has to know beside the run: what was set aside, why it stopped.
+    remarks: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -188,6 +192,12 @@ class _Call:
         self._picture = ToolRun(
             name=self._call.name, arguments=self._call.arguments, state="running"
         )
+
+    def wait(self, approval: int) -> None:
+        self._picture = replace(self._picture, state="waiting", approval=approval)
+
+    def go_on(self) -> None:
+        self._picture = replace(self._picture, state="running", approval=None)
 
     def report(self, partial: Any) -> None:
         self._picture = ToolRun(
@@ -241,6 +251,7 @@ class RunReducer:
         self._error: str | None = None
         self._overflowed = False
         self._prompts = prompts
+        self._remarks: list[str] = []
 
     @property
     def status(self) -> RunStatus:
@@ -287,6 +298,20 @@ class RunReducer:
             case _:
                 pass
 
+    def ask(self, identity: str, approval: int) -> None:
+        """Record that a call waits for a word."""
+        if identity in self._calls:
+            self._calls[identity].wait(approval)
+
+    def answered(self, identity: str) -> None:
+        """Record that a call no longer waits."""
+        if identity in self._calls:
+            self._calls[identity].go_on()
+
+    def remark(self, text: str) -> None:
+        """Record what a reader has to know beside the run."""
+        self._remarks.append(text)
+
     def fail(self, error: str) -> None:
         """Record that the run ended without its closing events, by an exception."""
         self._status = "error"
@@ -318,6 +343,7 @@ class RunReducer:
             tokens=self._tokens,
             stop_reason=self._stop_reason,
             error=self._error,
+            remarks=tuple(self._remarks),
         )
 
     def _close_message(self, message: AgentMessage) -> None:

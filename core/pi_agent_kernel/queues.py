@@ -54,6 +54,11 @@ class MessageQueue:
         with _lock:
             return self._messages[: self._batch()]
 
+    def messages(self) -> list[AgentMessage]:
+        """Return all messages, the next one first."""
+        with _lock:
+            return list(self._messages)
+
     def drain(self) -> list[AgentMessage]:
         """Take the next batch out."""
         if not self._messages:

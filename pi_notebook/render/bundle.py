@@ -64,7 +64,7 @@ def run_markdown(run: RunSnapshot) -> str:
         if piece:
             pieces.append(piece)
             before = part
-    closing = ending(run)
+    closing = "\n".join(filter(None, [ending(run), *map(clean, run.remarks)]))
     if closing:
         pieces.append(fenced(closing))
     return "\n\n".join(pieces)
@@ -99,6 +99,8 @@ def run_json(run: RunSnapshot) -> dict[str, Any]:
             {"reason": one.reason, "attempt": one.attempt, "maxAttempts": one.max_attempts}
             for one in retries
         ]
+    if run.remarks:
+        data["remarks"] = [clean(remark) for remark in run.remarks]
     if run.error is not None:
         data["errorMessage"] = bound(run.error)
     return data

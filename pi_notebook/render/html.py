@@ -170,6 +170,9 @@ def _tool_html(tool: ToolRun, *, live: bool) -> str:
         case "running":
             state = "live" if live else ""
             end, body, is_open = _progress_html(tool, live=live)
+        case "waiting":
+            state = "ask"
+            end = f"waits for you: %agent approve {tool.approval}" if live else "was not approved"
         case "ok":
             state = "ok"
             end = f"✓ {first_line(result, LONGEST_SUMMARY)}".strip()
@@ -246,6 +249,7 @@ def footer_html(run: RunSnapshot) -> str:
     tokens = _tokens(run.tokens)
     if tokens:
         items.append(f"<span>{tokens}</span>")
+    items += [f"<span>{_text(clean(remark))}</span>" for remark in run.remarks]
     return f'<div class="pi-foot">{" · ".join(items)}</div>'
 
 

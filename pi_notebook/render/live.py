@@ -81,6 +81,18 @@ class View(Protocol):
         """Show the run as it ended."""
         ...
 
+    async def can_ask(self) -> bool:
+        """Tell whether it has buttons that answer; waits a moment where that is not known yet."""
+        ...
+
+
+class _Mute:
+    """Be a view without buttons."""
+
+    async def can_ask(self) -> bool:
+        """Say no."""
+        return False
+
 
 class Pace:
     """Refresh at most every `interval`, and never leave a change unshown for longer.
@@ -129,7 +141,7 @@ class Pace:
             self.changed()
 
 
-class LiveView:
+class LiveView(_Mute):
     """Show a run in one output that is updated in place.
 
     Args:
@@ -187,7 +199,7 @@ class LiveView:
         return self._streams.setdefault(position, MarkdownStream()).html(text)
 
 
-class StaticView:
+class StaticView(_Mute):
     """Show a run once, when it has ended.
 
     Args:
@@ -208,7 +220,7 @@ class StaticView:
         self._publish(final_bundle(run), metadata, update=False)
 
 
-class TerminalView:
+class TerminalView(_Mute):
     """Write the text of a run to a terminal as it grows.
 
     Args:
@@ -250,7 +262,7 @@ class TerminalView:
         self._shown = text
 
 
-class SilentView:
+class SilentView(_Mute):
     """Show nothing."""
 
     def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:

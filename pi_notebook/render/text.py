@@ -69,6 +69,8 @@ def retry_line(retry: Retry, before: Part | None) -> str:
 def plain_tool(tool: ToolRun) -> str:
     """Write a tool call as one line, with its result behind or below it."""
     line = f"▸ {first_line(tool.name)}({signature(tool.arguments)})"
+    if tool.state == "waiting":
+        return f"{line} ? waits for approval {tool.approval}"
     if tool.state in ("announced", "running"):
         return line
     mark = "✗" if tool.state == "error" else "→"

@@ -12,12 +12,14 @@ Messages from the front end may be handled on any thread: they only set flags an
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from pi_agent_kernel.abort import run_soon
 
 from pi_notebook.render.html import footer_html, part_html, whole_style
 from pi_notebook.render.live import LiveView, Pace
@@ -201,6 +203,7 @@ class WidgetView:
         self._last_text = 0
         self._last_sent = 0.0
         self._stalled_at = -1
+        self._decided: list[Callable[[], None]] = []  # who waits to know whether it is ready
 
     def open(self, take: Callable[[], RunSnapshot], later: Later) -> None:
         """Make the output; the widget comes if the run is still on in a moment."""
@@ -224,6 +227,21 @@ class WidgetView:
         self._whole.close(run, metadata)
         self._close_widget()
 
+    async def can_ask(self) -> bool:
+        """Tell whether the page has buttons; waits until it has said so, or its time is up."""
+        decided = anyio.Event()
+        with self._lock:
+            if self._ready or self._gave_up:
+                return self._ready and not self._gave_up
+            self._decided.append(run_soon(decided.set))
+        await decided.wait()
+        return self._ready
+
+    def _decide(self) -> None:
+        for tell in self._decided:
+            tell()
+        self._decided.clear()
+
     def _bring(self) -> None:
         if self._gave_up:
             return
@@ -246,7 +264,9 @@ class WidgetView:
     def _give_up_unless_ready(self) -> None:
         if self._ready or self._gave_up:
             return
-        self._gave_up = True
+        with self._lock:
+            self._gave_up = True
+            self._decide()
         self._close_widget()
         self._whole.resume()
 
@@ -293,6 +313,7 @@ class WidgetView:
                         self._picture.update(self._take(), controls.asks())
                     self._widget.send(self._picture.whole())
                     self._ready = True
+                    self._decide()
             case {"t": "stop"}:
                 controls.stop()
             case {"t": "steer", "text": str(text)} if text.strip():
@@ -308,8 +329,3 @@ class WidgetView:
                 controls.deny(number, str(rest.get("reason") or ""))
             case _:
                 return
-
-
-def arguments_text(args: Mapping[str, Any]) -> str:
-    """Write arguments as the JSON that a person edits."""
-    return json.dumps(args, indent=2, ensure_ascii=False, default=str)

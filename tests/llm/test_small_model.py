@@ -21,7 +21,9 @@ from pi_agent_kernel.request import StreamOptions, TranscriptContext
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = [
     pytest.mark.llm,
-    pytest.mark.filterwarnings("ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
+    ),
 ]
 
 LIMIT = 60  # seconds for one question on a busy machine

@@ -21,7 +21,7 @@ MODEL = model_at("", id="m", provider="p")
 HEADER = '{"type": "cassette", "version": 1}\n'
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning",
+    "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning",
     "ignore:Exception ignored in. <async_generator object:pytest.PytestUnraisableExceptionWarning",
 )
 

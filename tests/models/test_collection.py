@@ -289,7 +289,9 @@ async def test_leaving_early_closes_the_stream(faux):
 
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
-@pytest.mark.filterwarnings("ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
+)
 async def test_a_collection_starts_with_the_known_providers(server):
     """With `builtin` every row of the table is a provider, and a request reaches its server."""
     server.play(Reply(recorded("text")))

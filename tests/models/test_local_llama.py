@@ -21,7 +21,9 @@ from provider import GO, LIMIT
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
+    ),
     pytest.mark.skipif(os.name != "posix", reason="the stand-in is killed by POSIX signals"),
 ]
 

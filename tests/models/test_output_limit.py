@@ -17,7 +17,7 @@ from provider import ask, model_at
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning"
+    "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
 )
 
 PLENTY = 10**9

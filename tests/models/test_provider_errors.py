@@ -16,7 +16,7 @@ from server import Reply, recorded, unused_url
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning"
+    "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
 )
 
 

@@ -8,7 +8,7 @@ from server import unused_url
 
 # On trio the openai SDK leaves its inner generators to the loop, which closes them and says so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Async generator '(openai|anthropic|google|groq|httpx2?|httpcore2?):ResourceWarning"
+    "ignore:Async generator '(openai|anthropic|google|groq|http):ResourceWarning"
 )
 
 

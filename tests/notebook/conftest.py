@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -68,6 +68,7 @@ FRESH = """
 import pi_notebook as pi
 pi.agents._agents.clear()
 pi.agents._tools.clear()
+pi.agents._current = "main"
 pi.agent
 """
 
@@ -99,13 +100,24 @@ class Kernel:
         interrupt_when: Callable[[dict[str, Any]], bool] | None = None,
         interrupts: int = 1,
         answer: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None,
+        cell_id: str | None = None,
+        typed: Sequence[str] = (),
     ) -> "Outcome":
         """Run a cell to its end; send interrupts once a message of it fits.
 
         `answer` is a front end's part: from a message of the cell to what its widget says then.
+        `cell_id` is the name a front end gives the cell, `typed` what a person types when asked.
         """
         while True:
-            outcome = self._run(code, stdin, interrupt_when, interrupts, answer)
+            outcome = self._run(
+                code,
+                stdin=stdin,
+                interrupt_when=interrupt_when,
+                interrupts=interrupts,
+                answer=answer,
+                cell_id=cell_id,
+                typed=typed,
+            )
             # Older kernels drop what is sent in the moment after an error.
             if outcome.reply["status"] != "aborted":
                 return outcome
@@ -113,18 +125,26 @@ class Kernel:
     def _run(
         self,
         code: str,
+        *,
         stdin: bool,
         interrupt_when: Callable[[dict[str, Any]], bool] | None,
         interrupts: int,
         answer: Callable[[dict[str, Any]], list[dict[str, Any]]] | None,
+        cell_id: str | None,
+        typed: Sequence[str],
     ) -> "Outcome":
-        request = self.client.execute(code, allow_stdin=stdin, store_history=True)
+        request = self._execute(code, stdin, cell_id)
+        left, asked = list(typed), []
         messages, size, began = [], 0, time.monotonic()
         channel = self.client.iopub_channel
         deadline = began + PATIENCE
         interrupted_at = None
         while time.monotonic() < deadline:
-            if not channel.socket.poll(200):
+            if left and self.client.stdin_channel.msg_ready():
+                question = self.client.get_stdin_msg(timeout=PATIENCE)
+                asked.append(question["content"]["prompt"])
+                self.client.input(left.pop(0))
+            if not channel.socket.poll(50 if left else 200):
                 continue
             frames = channel.socket.recv_multipart()
             _, rest = channel.session.feed_identities(frames)
@@ -144,11 +164,28 @@ class Kernel:
             content = message["content"]
             if message["msg_type"] == "status" and content["execution_state"] == "idle":
                 ended = time.monotonic()
-                return Outcome(
+                outcome = Outcome(
                     messages, size, self._reply(request), ended - (interrupted_at or began)
                 )
+                outcome.asked = asked
+                return outcome
         self.stuck = True
         raise TimeoutError(code)
+
+    def _execute(self, code: str, stdin: bool, cell_id: str | None) -> str:
+        if cell_id is None:
+            return self.client.execute(code, allow_stdin=stdin, store_history=True)
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": stdin,
+            "stop_on_error": True,
+        }
+        request = self.client.session.msg("execute_request", content, metadata={"cellId": cell_id})
+        self.client.shell_channel.send(request)
+        return request["header"]["msg_id"]
 
     def _say(self, comm_id: str, content: dict[str, Any]) -> None:
         """Send what the front end's half of a widget sends."""
@@ -173,6 +210,8 @@ class Outcome:
         self.size = size
         self.reply = reply
         self.seconds = seconds
+        #: What a person was asked.
+        self.asked: list[str] = []
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [message["content"] for message in self.messages if message["msg_type"] == kind]

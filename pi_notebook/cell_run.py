@@ -1,0 +1,170 @@
+"""From what a cell asks for to what its agent is set to while the cell runs.
+
+Everything that can be refused is refused before the first change, so that a cell with a mistake
+in it leaves the conversation as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pi_agent_kernel.messages import (
+    AgentMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ThinkingLevel,
+    ToolResultMessage,
+    UserMessage,
+)
+from pi_agent_kernel.models.catalog import choose_model
+from pi_agent_kernel.tool_results import convert_tool_result
+
+from pi_notebook import frontend
+from pi_notebook.budget import Budget, Spending
+from pi_notebook.references import References, expand_references
+
+if TYPE_CHECKING:
+    from pi_agent_kernel.tools import AgentTool
+
+    from pi_notebook.branches import SetAside
+    from pi_notebook.cells import CellRequest
+    from pi_notebook.notebook_agent import NotebookAgent
+
+__all__ = ["CellPlan", "set_for_cell"]
+
+#: The section of the system prompt that `%%agent --system` writes.
+SYSTEM_SECTION = "notebook"
+#: What a tool may declare to have done beyond the transcript.
+_LASTING = frozenset({"write", "execute", "network"})
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """Hold what prompts the agent, and what the cell's output says beside the run."""
+
+    messages: list[AgentMessage]
+    remarks: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPlan]:
+    """Set what holds for one cell, and take it back after it.
+
+    Args:
+        agent: The agent.
+        request: What the cell asks for.
+
+    Raises:
+        ValueError: A reference, a tool or an image is none.
+        ModelError: There is no such model.
+    """
+    shell = frontend.shell()
+    names: dict[str, Any] = {} if shell is None else shell.user_ns
+    found = (
+        References((TextContent(text=request.prompt),))
+        if request.raw
+        else expand_references(request.prompt, names)
+    )
+    images = [_image(expression, names) for expression in request.images]
+    chosen = None if request.model is None else choose_model(request.model)
+    tools = _tools(agent.state.tools, request.tools, found.tools)
+    rules = None if request.approve is None else agent.approvals.policy.with_rules(request.approve)
+    messages: list[AgentMessage] = [UserMessage(content=[*found.content, *images])]
+    if request.system is not None:
+        section = {SYSTEM_SECTION: request.system or None}
+        messages.insert(0, SystemMessage(sections=section))
+    cell = frontend.cell_id()
+    remarks = _rewound(agent, None if request.append else cell)
+    state = agent.state
+    chosen_before, tools_before, level_before = (
+        agent.chosen_model,
+        list(state.tools),
+        state.thinking_level,
+    )
+    if chosen is not None:
+        agent.use_model(chosen)
+    if tools is not None:
+        state.tools = tools
+    if request.thinking is not None:
+        state.thinking_level = cast("ThinkingLevel", request.thinking)
+    agent.approvals.for_run = rules
+    if request.budget != Budget():
+        agent.spending = Spending(request.budget, agent.has_queued_messages)
+    try:
+        yield CellPlan(messages, remarks)
+    finally:
+        agent.branches.follow(state.messages, cell)
+        agent.approvals.for_run = None
+        agent.spending = None
+        if chosen is not None and agent.chosen_model is chosen:
+            agent.use_model(chosen_before)
+        if tools is not None:
+            state.tools = tools_before
+        if request.thinking is not None:
+            state.thinking_level = level_before
+    if request.to is not None:
+        names[request.to] = agent.answer
+
+
+def _rewound(agent: NotebookAgent, cell: str | None) -> tuple[str, ...]:
+    """Go back to before the cell's former turn, if it has one; say what that set aside."""
+    agent.branches.follow(agent.state.messages)
+    aside = None if cell is None else agent.branches.rewind_to(cell)
+    if aside is None:
+        return ()
+    agent.state.messages = agent.branches.messages()
+    count = "1 turn" if aside.turns == 1 else f"{aside.turns} turns"
+    remark = f"{count} set aside: %agent switch {aside.branch} brings back"
+    lasting = sorted(_lasting(agent, aside))
+    if lasting:
+        remark += f"; what {', '.join(lasting)} did is not undone"
+    return (remark,)
+
+
+def _lasting(agent: NotebookAgent, aside: SetAside) -> set[str]:
+    """Return the tools in a set-aside branch whose effects stay."""
+    ran = {
+        message.tool_name
+        for message in aside.messages
+        if isinstance(message, ToolResultMessage) and not message.is_error
+    }
+    return {
+        tool.name
+        for tool in agent.state.tools
+        if tool.name in ran and _LASTING & (tool.effects or frozenset())
+    }
+
+
+def _tools(
+    have: Sequence[AgentTool], names: Sequence[str] | None, offered: Sequence[AgentTool]
+) -> list[AgentTool] | None:
+    """Return the tools of the cell; None if they are the agent's own."""
+    if names is None and not offered:
+        return None
+    known = {tool.name: tool for tool in have}
+    missing = [name for name in names or () if name not in known]
+    if missing:
+        there = ", ".join(known) or "none; put @pi.tool on a function"
+        raise ValueError(f"no tool is named {missing[0]!r} (there is: {there})")
+    wanted = known if names is None else {name: known[name] for name in names}
+    return list({**wanted, **{tool.name: tool for tool in offered}}.values())
+
+
+def _image(expression: str, names: dict[str, Any]) -> ImageContent:
+    """Return the picture that an expression is worth."""
+    try:
+        value = eval(compile(expression, "--image", "eval"), dict(names))  # noqa: S307
+    except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
+        raise ValueError(f"--image {expression}: {type(error).__name__}: {error}") from None
+    blocks = convert_tool_result(value).content or ()
+    pictures = [block for block in blocks if isinstance(block, ImageContent)]
+    if len(pictures) != 1:
+        raise ValueError(
+            f"--image {expression} is {type(value).__name__}, not a picture: give a figure, a PIL "
+            "image or the bytes of a PNG, JPEG, GIF or WebP"
+        )
+    return pictures[0]

@@ -1,0 +1,195 @@
+"""One run of an agent as the cell shows it: events become pictures, pictures an output."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pi_agent_kernel.backend import current_backend
+from pi_agent_kernel.errors import ContextOverflowError
+from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
+
+from pi_notebook import frontend
+from pi_notebook.errors import AgentAborted, AgentFailed
+from pi_notebook.render.untrusted import bound, json_text, signature
+from pi_notebook.snapshot import RunReducer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pi_agent_kernel.abort import AbortSignal
+    from pi_agent_kernel.agent import PromptInput
+    from pi_agent_kernel.events import AgentEvent
+
+    from pi_notebook.approvals import PendingCall
+    from pi_notebook.notebook_agent import NotebookAgent
+    from pi_notebook.runtime import ForegroundRun
+    from pi_notebook.snapshot import RunSnapshot
+
+__all__ = ["ShownRun", "user_messages"]
+
+_DIFF = "\n--- "
+
+
+class ShownRun:
+    """Follow one run: its events become pictures, the pictures an output."""
+
+    def __init__(
+        self,
+        agent: NotebookAgent,
+        run: ForegroundRun,
+        *,
+        prompts: int,
+        quiet: bool,
+        remarks: Sequence[str] = (),
+    ) -> None:
+        self._reducer = RunReducer(agent.name, agent.state.model.id, prompts=prompts)
+        for remark in remarks:
+            self._reducer.remark(remark)
+        self._run = run
+        self._post = run.post
+        # Both are asked for here: on a thread of its own the run would find no cell.
+        self._view = frontend.view(
+            run.post, agent=agent.name, controls=_Controls(agent), quiet=quiet
+        )
+        self._cell_id = frontend.cell_id()
+
+    async def follow(self, agent: NotebookAgent, work: Callable[[], Awaitable[None]]) -> None:
+        """Await the work and show what it does."""
+        began, started = time.monotonic(), datetime.now(UTC)
+        reducer, view = self._reducer, self._view
+
+        def listen(event: AgentEvent, _signal: AbortSignal) -> None:
+            if isinstance(event, AgentStart) and self._run.interrupted:
+                agent.abort()  # an interrupt before this found no run that it could abort
+            reducer.apply(event)
+            view.changed()
+            if isinstance(event, ToolExecutionEnd):
+                self._post(frontend.flush_figures)
+
+        view.open(reducer.snapshot, current_backend().later)
+        unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)
+        try:
+            await work()
+        except Exception as error:
+            reducer.fail(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            unsubscribe()
+            if reducer.status == "running":
+                reducer.abort()
+            if agent.spending is not None and agent.spending.reason:
+                reducer.remark(f"stopped: {agent.spending.reason}; %agent continue goes on")
+            run = reducer.snapshot()
+            view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
+
+    async def ask(self, call: PendingCall) -> None:
+        """Show that a call waits, and ask in the cell where the page has no buttons."""
+        self._reducer.ask(call.call_id, call.number)
+        self._view.changed()
+        if not await self._view.can_ask() and not call.is_answered:
+            question = _question(call)
+            answer = self._run.run_sync(lambda: input(question))
+            _take(call, answer if isinstance(answer, str) else await answer)
+
+    def answered(self, call: PendingCall) -> None:
+        """Show that a call no longer waits."""
+        self._reducer.answered(call.call_id)
+        self._view.changed()
+
+    def raise_for_status(self) -> None:
+        """End the cell with one line unless the run ended well."""
+        if self._reducer.status == "aborted":
+            raise AgentAborted
+        if self._reducer.status == "error":
+            reason = bound(self._reducer.error or "no reason given")
+            cause = ContextOverflowError(reason) if self._reducer.overflowed else None
+            # A diff, as of a request that was not recorded, is unreadable in one line.
+            line, begins, diff = reason.partition(_DIFF)
+            details = f"{begins.lstrip()}{diff}"
+            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
+
+
+class _Controls:
+    """Do what the buttons of a run ask for; on any thread."""
+
+    def __init__(self, agent: NotebookAgent) -> None:
+        self._agent = agent
+
+    def stop(self) -> None:
+        self._agent.abort()
+
+    def steer(self, text: str) -> None:
+        self._agent.steer(text)
+
+    def follow(self, text: str) -> None:
+        self._agent.follow_up(text)
+
+    def asks(self) -> list[dict[str, Any]]:
+        return [
+            {"number": number, "name": call.name, "args": json_text(call.args)}
+            for number, call in self._agent.approvals.items()
+            if not call.is_answered
+        ]
+
+    def approve(self, number: int, args: str | None, *, always: bool) -> None:
+        call = self._agent.approvals.get(number)
+        if call is None:
+            return
+        arguments = None
+        if args is not None:
+            try:
+                arguments = json.loads(args)
+            except ValueError as error:
+                call.deny(f"the edited arguments are no JSON: {error}")
+                return
+            if not isinstance(arguments, dict):
+                call.deny("the edited arguments are no JSON object")
+                return
+        call.approve(None if arguments == call.args else arguments, always=always)
+
+    def deny(self, number: int, reason: str) -> None:
+        call = self._agent.approvals.get(number)
+        if call is not None:
+            call.deny(reason)
+
+
+def _question(call: PendingCall) -> str:
+    shown = f"{call.name}({signature(call.args)})"
+    return f"Let {shown} run? [y]es, [a]lways, or [n]o and why: "
+
+
+def _take(call: PendingCall, answer: str) -> None:
+    """Answer a call by what was typed."""
+    word, _, rest = answer.strip().partition(" ")
+    if word.lower() in ("y", "yes"):
+        call.approve()
+    elif word.lower() in ("a", "always"):
+        call.approve(always=True)
+    else:
+        call.deny(rest if word.lower() in ("n", "no") else answer)
+
+
+def user_messages(input: PromptInput) -> int:
+    """Count the user messages of a prompt; what is no prompt is refused later."""
+    if isinstance(input, str):
+        return 1
+    messages = input if isinstance(input, Sequence) else [input]
+    return sum(1 for message in messages if getattr(message, "role", None) == "user")
+
+
+def _metadata(
+    run: RunSnapshot, started: datetime, seconds: float, cell_id: str | None
+) -> dict[str, Any]:
+    """Collect what differs from one execution to the next; it stands beside the output."""
+    about: dict[str, Any] = {
+        "startedAt": started.isoformat(timespec="milliseconds"),
+        "durationMs": round(seconds * 1000),
+        "toolDurationsMs": [tool.duration_ms for tool in run.tool_runs],
+    }
+    if cell_id is not None:
+        about["cell"] = cell_id
+    return {"pi": about}
