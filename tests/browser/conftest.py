@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from browser_paths import PICTURES
+
 try:
     import playwright  # noqa: F401
 except ImportError:
@@ -25,9 +29,6 @@ except ImportError:
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-ROOT = Path(__file__).resolve().parents[2]
-#: Pictures for a person to look at; the folder is ignored by git.
-PICTURES = ROOT / ".artifacts" / "browser"
 PATIENCE = 60_000  # milliseconds for what must come soon on any machine
 
 
@@ -103,6 +104,10 @@ class Server:
             "nbformat_minor": 5,
         }
         (self.folder / name).write_text(json.dumps(made), encoding="utf-8")
+        self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start the kernel of a notebook, and stop every other one."""
         self.stop_kernels()
         session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
         self._ask("POST", "/api/sessions", session)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
+from browser_paths import PICTURES, ROOT
 from playwright.sync_api import TimeoutError as NotYet
 
 pytestmark = pytest.mark.browser
@@ -115,6 +117,91 @@ def test_steering_reaches_a_running_agent(page, jupyter, open_notebook):
     output(page, 1).get_by_text("done").wait_for()
     assert output(page, 1).locator("strong").get_by_text("heard").count() == 1
     assert "be brief" in output(page, 1).locator(".pi-note").inner_text()
+
+
+ASKS = """
+%load_ext pi_notebook
+import pi_notebook as pi
+from pi_agent_kernel import ResponseBuilder
+from pi_agent_kernel.models.catalog import register_model
+
+async def deletes(model, context, options):
+    response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
+    yield response.start()
+    if context.messages[-1].role == "toolResult":
+        opened = response.text_start()
+        yield opened
+        yield response.text_end(opened.content_index, "The tool said: " + context.messages[-1].text)
+    else:
+        opened = response.toolcall_start("c1", "delete")
+        yield opened
+        yield response.toolcall_delta('{"path": "old.csv"}', opened.content_index)
+        yield response.toolcall_end(opened.content_index)
+    yield response.done()
+
+register_model("deletes", deletes)
+pi.agent.set_model("deletes")
+
+@pi.tool(effects="write")
+def delete(path: str) -> str:
+    "Delete a file."
+    return f"deleted {path}"
+"""
+
+
+@FRONT_ENDS
+def test_a_call_that_waits_is_approved_by_its_button(page, jupyter, open_notebook, request):
+    """The card shows the arguments; edited ones reach the tool; the cell goes on."""
+    name = f"approve-{open_notebook.__name__}.ipynb"
+    jupyter.notebook(name, ASKS, "%%agent\nclean up")
+    open_notebook(page, jupyter, name)
+    run(page, 0)
+    output(page, 0).get_by_text("pi-notebook:").wait_for()
+    run(page, 1)
+    card = output(page, 1).get_by_role("group", name="approval of delete")
+    card.get_by_text("old.csv").wait_for()
+    page.screenshot(path=PICTURES / f"{request.node.name}-waits.png")
+
+    card.get_by_role("button", name="Edit arguments").click()
+    card.get_by_label("arguments as JSON").fill('{"path": "new.csv"}')
+    card.get_by_role("button", name="Approve").click()
+
+    output(page, 1).get_by_text("The tool said: deleted new.csv").wait_for()
+    assert output(page, 1).get_by_role("group", name="approval of delete").count() == 0
+
+
+def test_a_denied_call_does_not_run(page, jupyter):
+    """The reason that was typed reaches the model."""
+    jupyter.notebook("deny.ipynb", ASKS, "%%agent\nclean up")
+    open_lab(page, jupyter, "deny.ipynb")
+    run(page, 0)
+    output(page, 0).get_by_text("pi-notebook:").wait_for()
+    run(page, 1)
+    card = output(page, 1).get_by_role("group", name="approval of delete")
+
+    card.get_by_label("reason for denying").fill("keep it")
+    card.get_by_role("button", name="Deny").click()
+
+    output(page, 1).get_by_text("denied this call: keep it").first.wait_for()
+
+
+def test_the_quickstart_runs(page, jupyter):
+    """The tutorial as a person runs it, every cell, in order."""
+    shutil.copy(ROOT / "notebooks" / "00_quickstart.ipynb", jupyter.folder / "quickstart.ipynb")
+    jupyter.start("quickstart.ipynb")
+    open_lab(page, jupyter, "quickstart.ipynb")
+    page.get_by_role("menuitem", name="Run").first.click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+
+    cells = page.locator(".jp-Notebook .jp-CodeCell")
+    cells.last.locator(".jp-InputPrompt").get_by_text(re.compile(r"\[\d+\]")).wait_for()
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+
+    assert (
+        page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']").count()
+        == 0
+    )
+    assert page.locator(".pi-state.pi-bad").count() == 0
 
 
 def test_a_saved_answer_is_read_without_a_kernel(page, jupyter):
