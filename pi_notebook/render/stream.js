@@ -197,6 +197,8 @@ function render({ model, el }) {
     waiting = [];
     now.forEach(apply);
     drawTail(tail, text);
+    // Nothing is being written while a question waits.
+    tail.hidden = !text && known.size > 0;
     tail.append(caret);
   };
   const resync = () => {
