@@ -8,6 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from http.client import responses
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from tornado.iostream import StreamClosedError
 from pi_notebook.server.allowed import AllowedModels, RefusedError
 from pi_notebook.server.kernels import KernelTokens, equip_kernels, user_name
 from pi_notebook.server.limits import Limits, Visit
+from pi_notebook.server.model_loops import ModelLoops
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
@@ -75,6 +77,7 @@ class Proxy:
         )
         self.tokens = KernelTokens()
         self.max_body_bytes: int = settings.max_body_bytes
+        self.loops = ModelLoops()
         #: Threads that read requests; those of Jupyter Server stay free for its own work.
         self.readers = anyio.CapacityLimiter(_READERS)
 
@@ -277,13 +280,15 @@ class StreamRoute(_Route):
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_alive)
-                async for event in self._events(request, chosen):
-                    streamed += len(getattr(event, "delta", ""))
-                    if last is not None:
-                        continue  # nothing follows the last event (MD-03)
-                    if isinstance(event, (StreamDone, StreamError)):
-                        last = event
-                    await self._send(self._encoded(event))
+                events = self.proxy.loops.stream(self.user, lambda: self._events(request, chosen))
+                async with aclosing(events):
+                    async for event in events:
+                        streamed += len(getattr(event, "delta", ""))
+                        if last is not None:
+                            continue  # nothing follows the last event (MD-03)
+                        if isinstance(event, (StreamDone, StreamError)):
+                            last = event
+                        await self._send(self._encoded(event))
                 tasks.cancel_scope.cancel()
         finally:
             usage = ZERO_USAGE if last is None else last.message.usage
