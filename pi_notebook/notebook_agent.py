@@ -26,6 +26,7 @@ from pi_notebook import frontend
 from pi_notebook.approvals import APPROVE_VARIABLE, Approvals, PendingCall
 from pi_notebook.branches import Branches
 from pi_notebook.cassettes import cassettes
+from pi_notebook.cell_hooks import hooks
 from pi_notebook.cell_run import set_for_cell
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.runtime import ForegroundRun
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.agent import PromptInput
     from pi_agent_kernel.hooks import (
+        AfterToolCall,
         AfterToolCallContext,
         BeforeToolCall,
         BeforeToolCallContext,
@@ -89,7 +91,6 @@ class NotebookAgent(Agent):
             system_prompt=system_prompt,
             retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
-            after_tool_call=self._explain_foreign_loop,
         )
         self.name = name
         #: Every branch of the conversation; the transcript is the active one.
@@ -364,6 +365,17 @@ class NotebookAgent(Agent):
         self._own_before_tool_call = hook
 
     @property
+    def after_tool_call(self) -> AfterToolCall | None:
+        """The hook that is asked after each tool call; those of cells come after it."""
+        return self._after_tool_call
+
+    @after_tool_call.setter
+    def after_tool_call(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, hook: AfterToolCall | None
+    ) -> None:
+        self._own_after_tool_call = hook
+
+    @property
     def finish_turn(self) -> FinishTurn | None:
         """The hook that is asked after each turn; a cell's budget comes after it."""
         return self._finish_turn
@@ -382,11 +394,24 @@ class NotebookAgent(Agent):
             answer = self._own_before_tool_call(context, signal)
             if is_awaitable(answer):
                 answer = await answer
-        args = getattr(answer, "arguments", None)
-        if getattr(answer, "block", False):
-            return answer
-        asked = context if args is None else msgspec.structs.replace(context, args=dict(args))
-        return await self.approvals.before_tool_call(asked, signal) or answer
+        for ask in (hooks.before_tool_call, self.approvals.before_tool_call):
+            if getattr(answer, "block", False):
+                return answer
+            args = getattr(answer, "arguments", None)
+            asked = context if args is None else msgspec.structs.replace(context, args=dict(args))
+            answer = await ask(asked, signal) or answer
+        return answer
+
+    async def _after_tool_call(
+        self, context: AfterToolCallContext, signal: AbortSignal | None
+    ) -> AfterToolCallResult | None:
+        answer: Any = None
+        if self._own_after_tool_call is not None:
+            answer = self._own_after_tool_call(context, signal)
+            if is_awaitable(answer):
+                answer = await answer
+        answer = await hooks.after_tool_call(context, signal) or answer
+        return answer or self._explain_foreign_loop(context)
 
     async def _finish_turn(
         self, turn: TurnContext, signal: AbortSignal | None
@@ -406,11 +431,8 @@ class NotebookAgent(Agent):
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)
 
-    def _explain_foreign_loop(
-        self, context: AfterToolCallContext, signal: AbortSignal | None
-    ) -> AfterToolCallResult | None:
+    def _explain_foreign_loop(self, context: AfterToolCallContext) -> AfterToolCallResult | None:
         """Say what to do when a tool needs the kernel's loop and the run is not on it."""
-        del signal
         if self._foreground is None or not self._foreground.apart or not context.is_error:
             return None
         text = text_of(context.result.content or ())

@@ -13,6 +13,7 @@ from pi_agent_kernel.errors import ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 
 from pi_notebook import frontend
+from pi_notebook.cell_hooks import hooks
 from pi_notebook.errors import AgentAborted, AgentFailed
 from pi_notebook.render.untrusted import bound, json_text, signature
 from pi_notebook.snapshot import RunReducer
@@ -71,14 +72,17 @@ class ShownRun:
                 self._post(frontend.flush_figures)
 
         view.open(reducer.snapshot, current_backend().later)
-        unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)
+        unsubscribe = [agent.subscribe(listen, events=ALL_EVENTS)]
+        if hooks.listens:
+            unsubscribe.append(agent.subscribe(hooks.hear, events=ALL_EVENTS))
         try:
             await work()
         except Exception as error:
             reducer.fail(f"{type(error).__name__}: {error}")
             raise
         finally:
-            unsubscribe()
+            for stop in unsubscribe:
+                stop()
             if reducer.status == "running":
                 reducer.abort()
             if agent.spending is not None and agent.spending.reason:
