@@ -54,7 +54,9 @@ if TYPE_CHECKING:
 
     from pi_notebook.branches import SetAside
     from pi_notebook.budget import Spending
+    from pi_notebook.cell_run import CellPlan
     from pi_notebook.cells import CellRequest
+    from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["NotebookAgent"]
 
@@ -104,6 +106,8 @@ class NotebookAgent(Agent):
             self.approvals.policy = self.approvals.policy.with_rules(rules)
         except ValueError as error:
             raise AgentUnavailable(f"{APPROVE_VARIABLE}: {error}") from None
+        #: What each cell's last run was made from, and its picture: for `--once`.
+        self.kept_runs: dict[str, tuple[str, RunSnapshot]] = {}
         self._shown: ShownRun | None = None
         self._chosen = chosen
         self._named = False  # whether somebody chose the model
@@ -168,16 +172,23 @@ class NotebookAgent(Agent):
         self._check_idle()
         work = super().prompt
         with set_for_cell(self, request) as plan:
+            if plan.kept is not None:
+                self._show_again(plan.kept, request)
+                return
             go = partial(work, plan.messages)
-            await self._await_shown(go, request=request, remarks=plan.remarks)
+            run = await self._await_shown(go, request=request, remarks=plan.remarks)
+            self._keep(plan, run)
 
     def run_cell_sync(self, request: CellRequest) -> None:
         """Run an `%%agent` cell from code that cannot await; otherwise as `prompt`."""
         self._check_idle()
         work = super().prompt
         with set_for_cell(self, request) as plan:
+            if plan.kept is not None:
+                self._show_again(plan.kept, request)
+                return
             go = partial(work, plan.messages)
-            self._wait_shown(go, request=request, remarks=plan.remarks)
+            self._keep(plan, self._wait_shown(go, request=request, remarks=plan.remarks))
 
     # --------------------------------------------------------------------------------- verbs
 
@@ -284,10 +295,11 @@ class NotebookAgent(Agent):
         prompts: int = 1,
         request: CellRequest | None = None,
         remarks: Sequence[str] = (),
-    ) -> None:
+    ) -> RunSnapshot:
         with self._begin_shown(request, prompts, remarks) as (run, shown):
             await run.run_here(lambda: shown.follow(self, work), owns_task=request is not None)
         shown.raise_for_status()
+        return shown.snapshot()
 
     def _wait_shown(
         self,
@@ -296,10 +308,22 @@ class NotebookAgent(Agent):
         prompts: int = 1,
         request: CellRequest | None = None,
         remarks: Sequence[str] = (),
-    ) -> None:
+    ) -> RunSnapshot:
         with self._begin_shown(request, prompts, remarks) as (run, shown):
             run.run_apart(lambda: shown.follow(self, work))
         shown.raise_for_status()
+        return shown.snapshot()
+
+    def _keep(self, plan: CellPlan, run: RunSnapshot) -> None:
+        cell = frontend.cell_id()
+        if cell is not None and plan.digest:
+            self.kept_runs[cell] = (plan.digest, run)
+
+    def _show_again(self, run: RunSnapshot, request: CellRequest) -> None:
+        from pi_notebook.render.bundle import final_bundle
+
+        if not request.quiet:
+            frontend.publish(final_bundle(run))
 
     @contextlib.contextmanager
     def _begin_shown(

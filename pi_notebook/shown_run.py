@@ -90,6 +90,10 @@ class ShownRun:
             run = reducer.snapshot()
             view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
 
+    def snapshot(self) -> RunSnapshot:
+        """Take the picture of the run as it is now."""
+        return self._reducer.snapshot()
+
     async def ask(self, call: PendingCall) -> None:
         """Show that a call waits, and ask in the cell where the page has no buttons."""
         self._reducer.ask(call.call_id, call.number)
