@@ -200,6 +200,10 @@ class Approvals(Mapping[int, PendingCall]):
     def __len__(self) -> int:
         return len(self._pending)
 
+    def __repr__(self) -> str:
+        waiting = ", ".join(f"{number} {call.name}" for number, call in self._pending.items())
+        return f"<approvals: {self.policy}; waiting: {waiting or 'none'}>"
+
     async def before_tool_call(
         self, context: BeforeToolCallContext, signal: AbortSignal | None
     ) -> BeforeToolCallResult | None:

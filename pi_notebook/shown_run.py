@@ -87,6 +87,10 @@ class ShownRun:
                 reducer.abort()
             if agent.spending is not None and agent.spending.reason:
                 reducer.remark(f"stopped: {agent.spending.reason}; %agent continue goes on")
+            if reducer.status != "ok" and agent.has_queued_messages():
+                reducer.remark(
+                    "something is still queued: %agent queue shows it, queue clear drops it"
+                )
             run = reducer.snapshot()
             view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
 
@@ -100,8 +104,11 @@ class ShownRun:
         self._view.changed()
         if not await self._view.can_ask() and not call.is_answered:
             question = _question(call)
-            answer = self._run.run_sync(lambda: input(question))
-            _take(call, answer if isinstance(answer, str) else await answer)
+            try:
+                answer = self._run.run_sync(lambda: input(question))
+                _take(call, answer if isinstance(answer, str) else await answer)
+            except (EOFError, RuntimeError, NotImplementedError):
+                return  # nobody is at this cell any more: `%agent approve` answers
 
     def answered(self, call: PendingCall) -> None:
         """Show that a call no longer waits."""
@@ -118,7 +125,8 @@ class ShownRun:
             # A diff, as of a request that was not recorded, is unreadable in one line.
             line, begins, diff = reason.partition(_DIFF)
             details = f"{begins.lstrip()}{diff}"
-            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
+            line = f"agent run failed: {line} (%agent undo takes the prompt back)"
+            raise AgentFailed(line, details=details) from cause
 
 
 class _Controls:
@@ -151,11 +159,9 @@ class _Controls:
         if args is not None:
             try:
                 arguments = json.loads(args)
-            except ValueError as error:
-                call.deny(f"the edited arguments are no JSON: {error}")
-                return
+            except ValueError:
+                return  # the page says so and keeps the question
             if not isinstance(arguments, dict):
-                call.deny("the edited arguments are no JSON object")
                 return
         call.approve(None if arguments == call.args else arguments, always=always)
 

@@ -273,7 +273,8 @@ class _Choice:
         summary = f"Model {spec}{'' if is_own else f' at {base_url}'} ({why})."
         missing = missing_package(row.api)
         lacks_key = is_own and bool(base_url) and not row.key(self.env)
-        if lacks_key and self.env.get(PROXY_URL_VARIABLE):
+        no_key = not row.keyless and not row.key(self.env)
+        if no_key and self.env.get(PROXY_URL_VARIABLE):
             return self._proxied(spec, f"{why}; no key here, so by the proxy")
         if missing:
             summary += f" It needs a package: pip install '{missing}'."
