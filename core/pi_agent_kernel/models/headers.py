@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from pi_agent_kernel.errors import ModelError
+from pi_agent_kernel.models.error_kinds import ReplyError
 
 __all__ = ["check_headers", "is_header_value", "merge_headers"]
 
@@ -41,23 +41,26 @@ def check_headers(headers: Iterable[tuple[object, object]]) -> dict[str, str]:
         headers: Names and values.
 
     Raises:
-        ModelError: A header cannot be sent. Its value, which may be a secret, is not in the text.
+        ReplyError: A header cannot be sent. Its value, which may be a secret, is not in the text.
     """
     checked: dict[str, str] = {}
     for name, value in headers:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ModelError(
-                f"{_shown(name)} is no name of a header: letters, digits and hyphens make one."
+            raise ReplyError(
+                f"{_shown(name)} is no name of a header: letters, digits and hyphens make one.",
+                "setup",
             )
         if not isinstance(value, str):
-            raise ModelError(
+            raise ReplyError(
                 f"The header {name} must be a text, or None to leave it out, not a "
-                f"{type(cast('Any', value)).__name__}."
+                f"{type(cast('Any', value)).__name__}.",
+                "setup",
             )
         if not is_header_value(value.strip()):
-            raise ModelError(
+            raise ReplyError(
                 f"The value of the header {name} has a line break or another character that no "
-                "header can carry. Take it out; nothing was sent."
+                "header can carry. Take it out; nothing was sent.",
+                "setup",
             )
         checked[name] = value.strip()
     return checked

@@ -133,6 +133,8 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             "given up; correct that callback.",
             kind="setup",
         )
+    if exchange is not None and exchange.refused is not None:
+        error = exchange.refused
     cut = not isinstance(error, ReplyError) or error.kind in ("incomplete", "unexpected")
     if cut and exchange is not None and _is_no_stream(exchange):
         return _transport_failure(error, place, exchange) or _no_stream(place, exchange)
