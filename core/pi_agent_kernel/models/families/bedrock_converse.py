@@ -24,6 +24,7 @@ import anyio
 import anyio.to_thread
 
 from pi_agent_kernel.models.error_kinds import ReplyError, kind_of
+from pi_agent_kernel.models.families.token_counts import whole_counts
 from pi_agent_kernel.models.headers import check_headers
 from pi_agent_kernel.models.provider_http import CONNECT_TIMEOUT, current_exchange
 from pi_agent_kernel.models.provider_words import WEB_PAGE, is_web_page, json_of
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build_model", "settings_for", "thinking_settings"]
 
+#: Counts that every report of usage has.
+_COUNTS = ("inputTokens", "outputTokens", "totalTokens")
 _FRAMES = "application/vnd.amazon.eventstream"
 
 
@@ -259,7 +262,11 @@ class _Events:
         headers: dict[str, str] = frame.headers
         if headers.get(":message-type") != "event":
             raise _refusal(None, frame.payload, headers)
-        return {headers[":event-type"]: json.loads(frame.payload)}
+        event: dict[str, Any] = {headers[":event-type"]: json.loads(frame.payload)}
+        usage = event.get("metadata", {}).get("usage")
+        if usage is not None:
+            event["metadata"]["usage"] = whole_counts(usage, always=_COUNTS) or {}
+        return event
 
 
 def _with_bytes(event: dict[str, Any]) -> dict[str, Any]:
