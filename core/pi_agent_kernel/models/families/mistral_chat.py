@@ -53,7 +53,7 @@ def _model_class() -> type[MistralModel]:
 
     @dataclass
     class TellingStream(MistralStreamedResponse):
-        def _map_chunk(self, chunk: CompletionChunk) -> Iterator[ModelResponseStreamEvent]:
+        def _map_chunk(self, chunk: Any) -> Iterator[ModelResponseStreamEvent]:
             if chunk.usage is not None:
                 whole_counts(chunk.usage)
             return super()._map_chunk(chunk)
