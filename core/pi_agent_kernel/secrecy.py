@@ -16,7 +16,9 @@ HIDDEN = "…"
 _SHORTEST = 4
 #: Characters of a secret from which on a part of it at the end of a cut text is hidden.
 _SHORTEST_PART = 6
-_CREDENTIAL = re.compile(r"auth|api.?key|token|secret|cookie|credential|password|signature|(?:^|[-_])key$", re.I)
+_CREDENTIAL = re.compile(
+    r"auth|api.?key|token|secret|cookie|credential|password|signature|(?:^|[-_])key$", re.I
+)
 _USERINFO = re.compile(r"(//)[^/?#\s]*@")
 
 
@@ -45,14 +47,12 @@ class Secrets:
         addresses: Addresses whose passwords are secret.
     """
 
-    def __init__(
-        self, values: Iterable[str | None] = (), *, addresses: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, values: Iterable[str | None] = (), *, addresses: Iterable[str] = ()) -> None:
         known = [value for value in values if value]
         for address in addresses:
             found = _USERINFO.search(address)
             if found:
-                userinfo = found[0][2:-1]
+                userinfo = found[2]
                 known += [userinfo, userinfo.partition(":")[2]]
         forms: set[str] = set()
         for value in known:
@@ -98,4 +98,3 @@ def _forms(secret: str) -> set[str]:
         escaped.replace("/", "\\/"),
         *quoted,
     }
-

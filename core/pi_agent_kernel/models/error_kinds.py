@@ -68,7 +68,8 @@ _SAID: tuple[tuple[Kind, str], ...] = (
     (
         "context_overflow",
         (
-            r"context[_ ](length|window|size)[_ ]?(was )?exceed|exceed\w{0,5} (the )?(\w{1,20} )?context"
+            r"context[_ ](length|window|size)[_ ]?(was )?exceed"
+            r"|exceed\w{0,5} (the )?(\w{1,20} )?context"
             r"|context window exceeds|(maximum|model.?s|max) context|context length"
             r"|prompt (is )?too (long|large)|input (is )?too long|request_too_large"
             r"|input token count|input tokens exceeded|too many (input )?tokens"

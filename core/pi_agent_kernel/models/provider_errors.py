@@ -99,9 +99,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return {"type": "provider_error", "timestamp": now_ms(), "details": details}
 
 
-def explain_failure(
-    error: Exception, place: Place, exchange: Exchange | None = None
-) -> Failure:
+def explain_failure(error: Exception, place: Place, exchange: Exchange | None = None) -> Failure:
     """Describe an error of the adapter, of pydantic-ai or of the HTTP client.
 
     Args:

@@ -55,17 +55,17 @@ def _model_class() -> type[GroqModel]:
 
     @dataclass
     class StrictStream(GroqStreamedResponse):
-        _calls: CallFragments = field(default_factory=CallFragments, init=False)
+        fragments: CallFragments = field(default_factory=CallFragments, init=False)
 
         async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
             async for event in super()._get_event_iterator():
                 yield event
-            self._calls.check_end()
+            self.fragments.check_end()
 
         def _map_chunk(self, chunk: Any) -> Iterator[ModelResponseStreamEvent]:
             for choice in chunk.choices or ():
                 if choice.delta is not None and choice.delta.tool_calls:
-                    choice.delta.tool_calls = self._calls.assigned(choice.delta.tool_calls)
+                    choice.delta.tool_calls = self.fragments.assigned(choice.delta.tool_calls)
             return super()._map_chunk(chunk)
 
         def _map_tool_use_failed(
@@ -89,7 +89,7 @@ def _model_class() -> type[GroqModel]:
             chunks: Any = Chunks(response)
             streamed = await super()._process_streamed_response(chunks, *given, **named)
             strict = refined(StrictStream, streamed)
-            strict._calls = CallFragments()  # noqa: SLF001
+            strict.fragments = CallFragments()
             return strict
 
     return StrictModel
