@@ -17,9 +17,9 @@ _SHORTEST = 4
 #: Characters of a secret from which on a part of it at the end of a cut text is hidden.
 _SHORTEST_PART = 6
 _CREDENTIAL = re.compile(
-    r"auth|api.?key|token|secret|cookie|credential|password|signature|(?:^|[-_])key$", re.I
+    r"auth|api.?key|token|secret|cookie|credential|password|signature|(?:^|[-_])key$", re.IGNORECASE
 )
-_USERINFO = re.compile(r"(//)[^/?#\s]*@")
+_USERINFO = re.compile(r"(//|^)([^/?#\s]*)@")
 
 
 def shown_address(url: str) -> str:
