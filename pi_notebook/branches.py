@@ -19,10 +19,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pi_agent_kernel.messages import SystemMessage
+
 if TYPE_CHECKING:
     from pi_agent_kernel.messages import AgentMessage
 
 __all__ = ["Branch", "Branches", "SetAside"]
+
+#: Of the message that holds the system prompt.
+_NO_TURN = 0
 
 MAIN = "main"
 ASIDE = "aside-"
@@ -105,7 +110,10 @@ class Branches:
         if same < len(transcript):
             self._turns += 1
             for message in transcript[same:]:
-                tip = _Entry(message, tip, self._turns, cell)
+                if tip is None and isinstance(message, SystemMessage):
+                    tip = _Entry(message, None, _NO_TURN, None)  # what every turn stands on
+                else:
+                    tip = _Entry(message, tip, self._turns, cell)
         self._tips[self._active] = tip
         return len(transcript) - same
 
@@ -217,5 +225,7 @@ class Branches:
 def _starts(path: Sequence[_Entry]) -> list[int]:
     """Return where each turn of a path begins."""
     return [
-        place for place, entry in enumerate(path) if not place or entry.turn != path[place - 1].turn
+        place
+        for place, entry in enumerate(path)
+        if entry.turn != _NO_TURN and (not place or entry.turn != path[place - 1].turn)
     ]

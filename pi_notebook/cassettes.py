@@ -106,7 +106,7 @@ class Cassettes:
         #: What holds for runs that begin now, of any agent; None for nothing.
         self.active: Recording | Replaying | None = None
         self._recorders: dict[Path, CassetteRecorder] = {}
-        self._players: dict[Path, tuple[tuple[int, int], CassettePlayer]] = {}
+        self._players: dict[Path, tuple[tuple[int, ...], CassettePlayer]] = {}
 
     def recording(self, file: str | os.PathLike[str]) -> Recording:
         """Record into a file; what this kernel recorded into it before stays in it.
@@ -132,7 +132,7 @@ class Cassettes:
 
         path = _path(file)
         found = path.stat() if path.exists() else None
-        state = (0, 0) if found is None else (found.st_mtime_ns, found.st_size)
+        state = () if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
         known = self._players.get(path)
         if known is None or known[0] != state or again:
             known = self._players[path] = (state, CassettePlayer(path))
@@ -146,8 +146,9 @@ def record(file: str | os.PathLike[str] | None) -> Recording | None:
     """Record what the agents of this notebook and their models say, from now on.
 
     The first recording of a file in a kernel starts it anew and keeps an earlier one as
-    `FILE.bak`; later ones add to it. It ends with a `with` block, by `stop()` of what this
-    returns, by `pi.record(None)`, or when another `pi.record` or `pi.replay` takes its place.
+    `FILE.bak` (`FILE.bak2` and so on); later ones add to it. It ends with a `with` block, by
+    `stop()` of what this returns, by `pi.record(None)`, or when another `pi.record` or
+    `pi.replay` takes its place.
 
     Args:
         file: The file, relative to the kernel's working directory; None ends recording.
@@ -191,7 +192,10 @@ def replay(file: str | os.PathLike[str] | None) -> Replaying | None:
 
 
 def _path(file: str | os.PathLike[str]) -> Path:
-    return Path(os.path.realpath(Path(file).expanduser()))
+    try:
+        return Path(os.path.realpath(Path(file).expanduser()))
+    except (RuntimeError, ValueError) as error:  # no such home, a NUL in the name
+        raise ModelError(f"{os.fspath(file)!r} names no file: {error}.") from None
 
 
 def _shown(path: Path) -> str:

@@ -7,12 +7,15 @@ in it leaves the conversation as it was.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.messages import (
     AgentMessage,
+    AssistantMessage,
     ImageContent,
     SystemMessage,
     TextContent,
@@ -22,22 +25,32 @@ from pi_agent_kernel.messages import (
 )
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.tool_results import convert_tool_result
+from pi_agent_kernel.tools import to_tool_declaration
+from pi_agent_kernel.wire import to_json
 
 from pi_notebook import frontend
 from pi_notebook.budget import Budget, Spending
 from pi_notebook.references import References, expand_references
 
 if TYPE_CHECKING:
+    from pi_agent_kernel.models.catalog import ChosenModel
     from pi_agent_kernel.tools import AgentTool
 
+    from pi_notebook.approvals import Policy
     from pi_notebook.branches import SetAside
     from pi_notebook.cells import CellRequest
     from pi_notebook.notebook_agent import NotebookAgent
+    from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["CellPlan", "set_for_cell"]
 
 #: The section of the system prompt that `%%agent --system` writes.
 SYSTEM_SECTION = "notebook"
+#: What the model is told with the first prompt after an interrupt.
+STOPPED = (
+    "(The user stopped the request before this one. Do not carry it out unless this one asks for "
+    "it.)"
+)
 #: What a tool may declare to have done beyond the transcript.
 _LASTING = frozenset({"write", "execute", "network"})
 
@@ -47,7 +60,21 @@ class CellPlan:
     """Hold what prompts the agent, and what the cell's output says beside the run."""
 
     messages: list[AgentMessage]
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    #: The picture of the run that need not be repeated.
+    kept: RunSnapshot | None = None
+    #: What led to the answer, as a hash; empty without a cell of its own.
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Hold a request with everything in it found and checked; None leaves the agent's own."""
+
+    messages: list[AgentMessage]
+    chosen: ChosenModel | None
+    tools: list[AgentTool] | None
+    rules: Policy | None
 
 
 @contextlib.contextmanager
@@ -64,50 +91,108 @@ def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPla
     """
     shell = frontend.shell()
     names: dict[str, Any] = {} if shell is None else shell.user_ns
+    wanted = _read(agent, request, names)
+    cell = frontend.cell_id()
+    digest = "" if cell is None else _digest(agent, request, wanted)
+    if cell is not None and request.once:
+        agent.branches.follow(agent.state.messages)
+        kept = agent.kept_runs.get(cell)
+        if kept is not None and kept[0] == digest and agent.branches.has_turn_of(cell):
+            yield CellPlan([], kept=kept[1])
+            if request.to is not None:
+                names[request.to] = kept[1].text
+            return
+    remarks = _rewound(agent, None if request.append else cell)
+    with _applied(agent, request, wanted):
+        try:
+            yield CellPlan(wanted.messages, remarks, digest=digest)
+        finally:
+            agent.branches.follow(agent.state.messages, cell)
+    if request.to is not None:
+        names[request.to] = agent.answer
+
+
+def _read(agent: NotebookAgent, request: CellRequest, names: dict[str, Any]) -> _Wanted:
+    """Find what a request names, before anything is changed."""
     found = (
         References((TextContent(text=request.prompt),))
         if request.raw
         else expand_references(request.prompt, names)
     )
-    images = [_image(expression, names) for expression in request.images]
-    chosen = None if request.model is None else choose_model(request.model)
-    tools = _tools(agent.state.tools, request.tools, found.tools)
-    rules = None if request.approve is None else agent.approvals.policy.with_rules(request.approve)
-    messages: list[AgentMessage] = [UserMessage(content=[*found.content, *images])]
+    content = [*found.content, *(_image(expression, names) for expression in request.images)]
+    if _was_stopped(agent):
+        content.append(TextContent(text=STOPPED))
+    messages: list[AgentMessage] = [UserMessage(content=content)]
     if request.system is not None:
         section = {SYSTEM_SECTION: request.system or None}
         messages.insert(0, SystemMessage(sections=section))
-    cell = frontend.cell_id()
-    remarks = _rewound(agent, None if request.append else cell)
+    chosen = None if request.model is None else choose_model(request.model)
+    tools = _tools(agent.state.tools, request.tools, found.tools)
+    return _Wanted(messages, chosen, tools, _rules(agent, request.approve, tools))
+
+
+def _rules(
+    agent: NotebookAgent, text: str | None, tools: Sequence[AgentTool] | None
+) -> Policy | None:
+    """Read the rules of a cell; a name that means nothing here is a slip."""
+    if text is None:
+        return None
+    rules = agent.approvals.policy.with_rules(text)
+    known = {tool.name for tool in (*agent.state.tools, *(tools or ()))}
+    unknown = [name for name in rules.tools if name not in known | {*agent.approvals.policy.tools}]
+    if unknown:
+        have = ", ".join([*rules.effects, *sorted(known)])
+        raise ValueError(f"--approve: no effect or tool is {unknown[0]!r} (there is: {have})")
+    return rules
+
+
+@contextlib.contextmanager
+def _applied(agent: NotebookAgent, request: CellRequest, wanted: _Wanted) -> Iterator[None]:
+    """Set an agent to what a request wants, and back."""
     state = agent.state
-    chosen_before, tools_before, level_before = (
-        agent.chosen_model,
-        list(state.tools),
-        state.thinking_level,
-    )
-    if chosen is not None:
-        agent.use_model(chosen)
-    if tools is not None:
-        state.tools = tools
+    chosen_before, tools_before = agent.chosen_model, list(state.tools)
+    level_before = state.thinking_level
+    if wanted.chosen is not None:
+        agent.use_model(wanted.chosen)
+    if wanted.tools is not None:
+        state.tools = wanted.tools
     if request.thinking is not None:
         state.thinking_level = cast("ThinkingLevel", request.thinking)
-    agent.approvals.for_run = rules
+    agent.approvals.for_run = wanted.rules
     if request.budget != Budget():
         agent.spending = Spending(request.budget, agent.has_queued_messages)
     try:
-        yield CellPlan(messages, remarks)
+        yield
     finally:
-        agent.branches.follow(state.messages, cell)
         agent.approvals.for_run = None
         agent.spending = None
-        if chosen is not None and agent.chosen_model is chosen:
+        if wanted.chosen is not None and agent.chosen_model is wanted.chosen:
             agent.use_model(chosen_before)
-        if tools is not None:
+        if wanted.tools is not None:
             state.tools = tools_before
         if request.thinking is not None:
             state.thinking_level = level_before
-    if request.to is not None:
-        names[request.to] = agent.answer
+
+
+def _was_stopped(agent: NotebookAgent) -> bool:
+    """Tell whether the last request was stopped; models see its prompt, and no answer to it."""
+    last = agent.state.messages[-1] if agent.state.messages else None
+    return isinstance(last, AssistantMessage) and last.stop_reason == "aborted"
+
+
+def _digest(agent: NotebookAgent, request: CellRequest, wanted: _Wanted) -> str:
+    """Hash what leads to an answer: prompt, values, model, thinking level and tools."""
+    model = agent.state.model if wanted.chosen is None else wanted.chosen.model
+    said = [to_json(message) for message in wanted.messages]
+    for each in said:
+        each.pop("timestamp", None)
+    offered = agent.state.tools if wanted.tools is None else wanted.tools
+    parts = [
+        said,
+        [model.provider, model.id, request.thinking or agent.state.thinking_level],
+        [to_json(to_tool_declaration(tool)) for tool in offered],
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _rewound(agent: NotebookAgent, cell: str | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pi_agent_kernel.errors import ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 
 from pi_notebook import frontend
+from pi_notebook.cell_hooks import hooks
 from pi_notebook.errors import AgentAborted, AgentFailed
 from pi_notebook.render.untrusted import bound, json_text, signature
 from pi_notebook.snapshot import RunReducer
@@ -71,20 +72,31 @@ class ShownRun:
                 self._post(frontend.flush_figures)
 
         view.open(reducer.snapshot, current_backend().later)
-        unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)
+        unsubscribe = [agent.subscribe(listen, events=ALL_EVENTS)]
+        if hooks.listens:
+            unsubscribe.append(agent.subscribe(hooks.hear, events=ALL_EVENTS))
         try:
             await work()
         except Exception as error:
             reducer.fail(f"{type(error).__name__}: {error}")
             raise
         finally:
-            unsubscribe()
+            for stop in unsubscribe:
+                stop()
             if reducer.status == "running":
                 reducer.abort()
             if agent.spending is not None and agent.spending.reason:
                 reducer.remark(f"stopped: {agent.spending.reason}; %agent continue goes on")
+            if reducer.status != "ok" and agent.has_queued_messages():
+                reducer.remark(
+                    "something is still queued: %agent queue shows it, queue clear drops it"
+                )
             run = reducer.snapshot()
             view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
+
+    def snapshot(self) -> RunSnapshot:
+        """Take the picture of the run as it is now."""
+        return self._reducer.snapshot()
 
     async def ask(self, call: PendingCall) -> None:
         """Show that a call waits, and ask in the cell where the page has no buttons."""
@@ -92,8 +104,11 @@ class ShownRun:
         self._view.changed()
         if not await self._view.can_ask() and not call.is_answered:
             question = _question(call)
-            answer = self._run.run_sync(lambda: input(question))
-            _take(call, answer if isinstance(answer, str) else await answer)
+            try:
+                answer = self._run.run_sync(lambda: input(question))
+                _take(call, answer if isinstance(answer, str) else await answer)
+            except (EOFError, RuntimeError, NotImplementedError):
+                return  # nobody is at this cell any more: `%agent approve` answers
 
     def answered(self, call: PendingCall) -> None:
         """Show that a call no longer waits."""
@@ -110,7 +125,8 @@ class ShownRun:
             # A diff, as of a request that was not recorded, is unreadable in one line.
             line, begins, diff = reason.partition(_DIFF)
             details = f"{begins.lstrip()}{diff}"
-            raise AgentFailed(f"agent run failed: {line}", details=details) from cause
+            line = f"agent run failed: {line} (%agent undo takes the prompt back)"
+            raise AgentFailed(line, details=details) from cause
 
 
 class _Controls:
@@ -143,11 +159,9 @@ class _Controls:
         if args is not None:
             try:
                 arguments = json.loads(args)
-            except ValueError as error:
-                call.deny(f"the edited arguments are no JSON: {error}")
-                return
+            except ValueError:
+                return  # the page says so and keeps the question
             if not isinstance(arguments, dict):
-                call.deny("the edited arguments are no JSON object")
                 return
         call.approve(None if arguments == call.args else arguments, always=always)
 

@@ -103,8 +103,17 @@ def _tools(text: str) -> None:
 
 def _reset(text: str) -> None:
     _no_text("reset", text)
-    agents.current.reset()
-    _confirm("reset", "the conversation is forgotten; model and tools are kept")
+    agent = agents.current
+    agent.branches.follow(agent.state.messages)
+    agent.reset()
+    asides = len(agent.branches)
+    agent.branches.follow(agent.state.messages)
+    kept = (
+        f"; the former one is {list(agent.branches)[-1].name}"
+        if len(agent.branches) > asides
+        else ""
+    )
+    _confirm("reset", f"the conversation begins anew; model and tools stay{kept}")
 
 
 def _abort(text: str) -> None:

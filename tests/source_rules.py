@@ -26,7 +26,7 @@ NOTEBOOK = "pi_notebook"
 # itself, what its users see.
 LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     KERNEL: (
-        ("errors", "json_value", "awaiting", "messages", "worker_threads"),
+        ("errors", "json_value", "awaiting", "messages", "worker_threads", "secrecy"),
         ("tool_results", "events", "backend", "abort", "json_strict", "json_prefix", "json_stream"),
         ("schema_text_rules", "schema_references", "schema_checks", "schema_errors"),
         ("coercion", "schema"),
@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "snapshot",
             "cells",
             "cassettes",
+            "cell_hooks",
             "references",
             "approvals",
             "server",
@@ -75,7 +76,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
 ONLY: dict[str, tuple[str, ...]] = {
     f"{KERNEL}.models": (
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
-        "response", "streams", "abort", "request", "wire",
+        "response", "streams", "abort", "request", "wire", "secrecy",
     ),
     f"{KERNEL}.explain": ("log", "events", "messages"),
     f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is

@@ -17,6 +17,7 @@ from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.events import AssistantMessageEvent, ModelRetry
 from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import Message
+from pi_agent_kernel.secrecy import HIDDEN, shown_address, shown_headers
 
 __all__ = [
     "DEFAULT_IDENTITY",
@@ -85,6 +86,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     thinking_level_map: Mapping[str, str | None] | None = None
     extra: FrozenDict | None = None
+
+    def __repr__(self) -> str:
+        return _shown(self)
 
 
 #: What an agent has when no model was given: nothing is known of it (CO-05).
@@ -169,6 +173,27 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_response: Callable[..., Any] | None = None
     on_provider_stream_event: Callable[..., Any] | None = None
     on_retry: Callable[[ModelRetry], object] | None = None
+
+    def __repr__(self) -> str:
+        return _shown(self)
+
+
+def _shown(struct: Model | StreamOptions) -> str:
+    """Write a struct as `repr` does, without what must not be shown."""
+    parts: list[str] = []
+    for name in struct.__struct_fields__:
+        value: Any = getattr(struct, name)
+        match name:
+            case "api_key" if value:
+                value = HIDDEN
+            case "headers" if isinstance(value, Mapping):
+                value = shown_headers(cast("Mapping[str, str | None]", value))
+            case "base_url":
+                value = shown_address(value)
+            case _:
+                pass
+        parts.append(f"{name}={value!r}")
+    return f"{type(struct).__name__}({', '.join(parts)})"
 
 
 StreamEvents = AsyncIterable[AssistantMessageEvent]

@@ -237,6 +237,8 @@ def footer_html(run: RunSnapshot) -> str:
             state, words = "warn", "aborted"
         case "error", _:
             state, words = "bad", "error"
+        case _ if any(remark.startswith("stopped:") for remark in run.remarks):
+            state, words = "warn", "paused"
         case _, "stop" | "toolUse" | None:
             state, words = "ok", "done"
         case _, reason:

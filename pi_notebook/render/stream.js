@@ -109,10 +109,24 @@ function question(ask, send) {
     send({ ...reply, number: ask.number });
     row.querySelectorAll("button").forEach((each) => { each.disabled = true; });
   };
-  const edited = () => (edit.hidden ? {} : { args: edit.value });
+  const problem = element("div", "pi-label");
+  problem.setAttribute("role", "alert");
+  const approve = () => {
+    if (edit.hidden) return answer({ t: "approve" });
+    try {
+      const parsed = JSON.parse(edit.value);
+      if (parsed === null || typeof parsed !== "object" || Array.isArray(parsed)) {
+        throw new Error("arguments are an object: {…}");
+      }
+    } catch (error) {
+      problem.textContent = `Not sent: ${error.message}`;
+      return edit.focus();
+    }
+    return answer({ t: "approve", args: edit.value });
+  };
   const row = element("div", "pi-act");
   row.append(
-    button("Approve", "pi-main", () => answer({ t: "approve", ...edited() })),
+    button("Approve", "pi-main", approve),
     button("Deny", "", () => answer({ t: "deny", reason: reason.value })),
     button("Edit arguments", "", (event) => {
       edit.hidden = false;
@@ -126,7 +140,7 @@ function question(ask, send) {
   for (const kind of ["keydown", "keyup", "keypress"]) {
     card.addEventListener(kind, (event) => event.stopPropagation());
   }
-  card.append(shown, edit, row);
+  card.append(shown, edit, problem, row);
   return card;
 }
 

@@ -36,7 +36,7 @@ def plain_text(run: RunSnapshot) -> str:
             text += "\n" if isinstance(before, ToolRun) and isinstance(part, ToolRun) else "\n\n"
         text += piece
         before = part
-    closing = ending(run)
+    closing = "\n".join(filter(None, [ending(run), *(f"[{clean(r)}]" for r in run.remarks)]))
     if closing:
         text += f"\n\n{closing}" if text else closing
     return text

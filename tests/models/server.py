@@ -35,8 +35,8 @@ class Reply:
     #: Bytes of each piece put on the wire.
     piece: int = 65536
     #: After the body: end well, close or reset the connection, say nothing until the client left,
-    #: or (silent) send headers one byte at a time until then.
-    ending: Literal["end", "cut", "reset", "hang", "trickle"] = "end"
+    #: or (silent) send headers one byte at a time until then, or the body so.
+    ending: Literal["end", "cut", "reset", "hang", "trickle", "drip"] = "end"
     #: Say nothing at all, not even a status, before that ending.
     silent: bool = False
 
@@ -150,7 +150,10 @@ class ProviderServer:
                     case "hang":
                         self._hang()
                     case "trickle":
-                        self._trickle()
+                        self.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+                        self._trickle(b"z")
+                    case "drip":
+                        self._trickle(b"1\r\nz\r\n")
 
             def _hang(self) -> None:
                 self.close_connection = True
@@ -158,11 +161,10 @@ class ProviderServer:
                 if readable:
                     server.client_left.set()
 
-            def _trickle(self) -> None:
+            def _trickle(self, piece: bytes) -> None:
                 self.close_connection = True
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
                 for _ in range(int(GIVE_UP / 0.05)):
-                    self.wfile.write(b"z")
+                    self.wfile.write(piece)
                     if select.select([self.connection], [], [], 0.05)[0]:
                         server.client_left.set()
                         return

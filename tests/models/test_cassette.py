@@ -41,7 +41,7 @@ def events_in(message):
         return {
             name: events_in(value)
             for name, value in message.items()
-            if name not in ("timestamp", "durationMs", "partial", "origin")
+            if name not in ("timestamp", "durationMs", "partial", "origin", "retryAfterMs")
         }
     return [events_in(item) for item in message] if isinstance(message, list) else message
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -9,10 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 from pi_agent_kernel.errors import ModelError
-from pi_agent_kernel.messages import TextContent, UserMessage
+from pi_agent_kernel.messages import UserMessage
 from pi_agent_kernel.models.cassette import CassetteRecorder, record_stream_fn, replay_stream_fn
-from pi_agent_kernel.models.cassette.redaction import Redactor
-from pi_agent_kernel.models.pydantic_ai import provider_stream_fn
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 from provider import LIMIT, model_at
@@ -317,70 +314,3 @@ def test_a_reply_that_cannot_be_recorded_is_shown_and_fails(tmp_path):
     assert message.stop_reason == "error"
     assert "could not be recorded" in message.error_message
     assert message.text == "precious"
-
-
-# ---------------------------------------------------------------------------------- secrets
-
-
-def test_no_secret_gets_into_the_file(server, tmp_path, monkeypatch):
-    """Keys of the request, the environment and the headers, and what looks like one, stay out."""
-    secrets = {
-        "option": "key-of-the-option",
-        "environment": "hush-hush-environment",
-        "header": "header-value-123",
-        "openai": "sk-proj-abcdefghijklmnop1234",
-        "google": "AIzaSyA1234567890abcdefghijklmnopqrstu",
-        "aws": "AKIAIOSFODNN7EXAMPLE",
-        "github": "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
-        "url": "pass-in-url",
-    }
-    monkeypatch.setenv("MY_SERVICE_TOKEN", secrets["environment"])
-    server.play("text")
-    model = model_at(server.url, headers={"Authorization": f"Bearer {secrets['header']}"})
-    prompt = "https://me:pass-in-url@host/ " + " ".join(secrets.values())
-    recorder = record_stream_fn(provider_stream_fn(env={}), tmp_path / "c.jsonl")
-
-    ask(recorder, prompt, model=model, api_key=secrets["option"])
-
-    text = (tmp_path / "c.jsonl").read_text()
-    assert [name for name, secret in secrets.items() if name != "url" and secret in text] == []
-    assert "me:[redacted]@host" in text
-    assert "pass-in-url" in text  # outside an address nothing tells that it is one
-    assert server.url not in text
-    assert server.requests[0].payload["messages"][-1]["content"] == prompt  # the model got it all
-
-
-def test_a_redacted_prompt_is_found_without_the_secret(tmp_path, monkeypatch):
-    """Where the environment has no key, the place of the secret fits any text."""
-    monkeypatch.setenv("MY_API_KEY", "hush-hush")
-    path = recording(tmp_path / "c.jsonl", "my key is hush-hush, ok?")
-    monkeypatch.delenv("MY_API_KEY")
-    player = replay_stream_fn(path)
-
-    assert ask(player, "my key is hush-hush, ok?").stop_reason == "stop"
-    assert ask(player, "my key is hush-hush, no?").stop_reason == "error"
-
-
-def test_a_secret_in_pieces_is_redacted(tmp_path):
-    """A key that streams in several pieces is found, and the number of pieces stays."""
-    pieces = ("see sk-abcd", "efghijklmn", "opqrstuv", "", " end")
-    path = recording(tmp_path / "c.jsonl", pieces=pieces)
-    line = next(x for x in map(json.loads, path.read_text().splitlines()) if x["type"] == "text")
-
-    assert line["text"] == "see [redacted] end"
-    assert len(line["chunks"]) == len(pieces)
-    assert ask(replay_stream_fn(path)).content == (TextContent(text="see [redacted] end"),)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a task-oriented-approach-to-things", "OPENAI_API_KEY", "the token none", "ghp_short", "sk-1"],
-)
-def test_plain_words_are_left_alone(text, monkeypatch):
-    """What only resembles a key stays, as do placeholders such as "none"."""
-    monkeypatch.setenv("OLLAMA_API_KEY", "none")
-    redactor = Redactor()
-    redactor.learn(MODEL, StreamOptions(api_key="none"))
-
-    assert redactor.text(text) == text
-    assert redactor.text(redactor.text("key sk-" + "a" * 20)) == "key [redacted]"

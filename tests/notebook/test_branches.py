@@ -4,7 +4,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from pi_agent_kernel.messages import AssistantMessage, TextContent, UserMessage
+from pi_agent_kernel.messages import (
+    AssistantMessage,
+    SystemMessage,
+    TextContent,
+    UserMessage,
+)
 
 from pi_notebook.branches import Branches
 
@@ -98,6 +103,20 @@ def test_what_a_named_branch_still_holds_is_not_named_again():
 
     assert branches.undo().branch == "main"
     assert len(branches) == 2
+
+
+def test_the_leading_system_message_is_no_turn_and_no_cells():
+    """What every turn stands on is not undone, and survives the cell that first needed it."""
+    branches = Branches()
+    head = SystemMessage(content="Be brief.", timestamp=1)
+    branches.follow([head, *turn("a")], "a")
+    branches.follow([head, *turn("b")], "b")
+
+    assert branches.rewind_to("a") is None
+    assert branches.undo().turns == 1
+    assert branches.messages() == [head]
+    with pytest.raises(ValueError, match="there are 0 turns"):
+        branches.undo()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,26 @@ def test_append_goes_on_at_the_end(cells, kernel):
     assert user_texts(kernel) == ["one", "one more"]
 
 
+def test_once_shows_the_answer_of_before(cells, kernel):
+    """Nothing is asked while prompt, values, model and tools are the same; else it is."""
+    kernel.run("n = 1")
+    cell = "%%agent --once --to reply\nthe number is $`n`"
+    first = cells("a", cell)
+    kernel.run("del reply")
+    again = cells("a", cell)
+
+    assert again.displays[-1]["data"] == first.displays[-1]["data"]
+    assert kernel.run("len(said), reply").value == "(1, 'answer 1: the number is 1')"
+    kernel.run("n = 2")
+    assert run_of(cells("a", cell))["text"] == "answer 1: the number is 2"
+    kernel.run('@pi.tool\ndef other() -> int:\n    "Other."\n    return 1')
+    cells("a", cell)
+    assert kernel.run("len(said)").value == "3"
+    cells("v", "%agent undo")
+    cells("a", cell)
+    assert kernel.run("len(said)").value == "4"
+
+
 def test_front_ends_that_name_no_cell_append(cells, kernel):
     """Headless runners run every cell once."""
     kernel.run("%%agent\none")
@@ -209,6 +229,44 @@ def is_question(message):
     """Tell whether a live output says that a call waits."""
     data = message["content"].get("data") or {}
     return "waits for you" in str(data.get("text/html", ""))
+
+
+def test_where_nobody_is_at_the_cell_a_call_waits_for_approve(cells, kernel):
+    """A run that goes on after its cell asks no question that fails; another cell answers."""
+    kernel.run('pi.agent.set_model("save");')
+    kernel.run("task = asyncio.create_task(pi.agent.prompt('go'))")
+    kernel.run("while not pi.agent.approvals: await asyncio.sleep(0.01)")
+    kernel.run("%agent approve")
+    kernel.run("await task")
+    assert kernel.run("len(saved)").value == "1"
+
+
+def test_a_slip_in_a_rule_is_refused(cells, kernel):
+    """A name that is no effect and no tool is an error before anything is sent."""
+    outcome = cells("a", "%%agent --approve wrte=deny\ngo")
+    assert outcome.error == "UsageError"
+    assert "no effect or tool is 'wrte'" in outcome.reply["evalue"]
+    assert kernel.run("len(said)").value == "0"
+
+
+def test_after_a_stop_the_model_is_told(cells, kernel):
+    """The prompt that was stopped is not carried out with the next one."""
+    kernel.run('pi.agent.set_model("endless");')
+    cells("a", "%%agent\ngo", interrupt_when=lambda m: m["msg_type"] == "update_display_data")
+    kernel.run('pi.agent.set_model("answers");')
+    cells("b", "%%agent\nsomething else")
+    sent = kernel.run("said[-1][0].messages[-1].content[-1].text").value
+    assert "stopped the request before" in sent
+
+
+def test_a_reset_begins_anew_and_keeps_the_former_conversation(cells, kernel):
+    """It is named, and cells from before it do not take the new one away."""
+    cells("a", "%%agent\none")
+    shown = cells("v", "%agent reset").displays[-1]["data"]["text/plain"]
+    cells("b", "%%agent\ntwo")
+    cells("a", "%%agent\none again")
+    assert "aside-1" in shown
+    assert user_texts(kernel) == ["two", "one again"]
 
 
 def test_export_writes_files(cells, kernel, tmp_path):

@@ -22,6 +22,7 @@ from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.models.model_specs import DEMO, LOCAL, PROXY, proxied, read_spec
 from pi_agent_kernel.models.providers import PROVIDERS, Provider, missing_package
 from pi_agent_kernel.request import Model, StreamFn
+from pi_agent_kernel.secrecy import shown_address
 
 __all__ = [
     "GGUF_VARIABLE",
@@ -270,10 +271,11 @@ class _Choice:
         base_url = server_address(row.id, self.env)
         spec = f"{row.id}:{name}"
         is_own = base_url == row.base_url and not row.keyless
-        summary = f"Model {spec}{'' if is_own else f' at {base_url}'} ({why})."
+        summary = f"Model {spec}{'' if is_own else f' at {shown_address(base_url)}'} ({why})."
         missing = missing_package(row.api)
         lacks_key = is_own and bool(base_url) and not row.key(self.env)
-        if lacks_key and self.env.get(PROXY_URL_VARIABLE):
+        no_key = not row.keyless and not row.key(self.env)
+        if no_key and self.env.get(PROXY_URL_VARIABLE):
             return self._proxied(spec, f"{why}; no key here, so by the proxy")
         if missing:
             summary += f" It needs a package: pip install '{missing}'."
@@ -304,10 +306,11 @@ class _Choice:
         described = describe_model(row, name, "") if row and name else None
         behind = f"{spec.provider}:{name}" if name else spec.provider
         model, stream_fn = proxied_model(behind, self._given, described)
+        where = shown_address(self.env[PROXY_URL_VARIABLE])
         return ChosenModel(
             model=model,
             stream_fn=stream_fn,
-            summary=f"Model {behind} through the proxy at {self.env[PROXY_URL_VARIABLE]} ({why}).",
+            summary=f"Model {behind} through the proxy at {where} ({why}).",
             spec=f"{PROXY}:{behind}",
         )
 
@@ -320,7 +323,7 @@ class _Choice:
         found = find_servers(self.env, [row.id])
         if found and found[0].models:
             return found[0].models[0]
-        where = server_address(row.id, self.env)
+        where = shown_address(server_address(row.id, self.env))
         what = "lists no model that can chat" if found else "does not answer"
         raise ModelError(
             f"{row.name} at {where} {what}. Start it with a model, say where it is in "

@@ -81,15 +81,15 @@ async def resolve_key(
 
     Source: MD-13, CO-08.
     """
-    if given:
-        return given
+    if given and given.strip():
+        return given.strip()
     if store is not None:
         stored: Any = store.read(provider)
         if isinstance(stored, Awaitable):
             stored = await cast("Awaitable[Any]", stored)
         if stored is not None:
-            if stored and isinstance(stored, str):
-                return stored
+            if isinstance(stored, str) and stored.strip():
+                return stored.strip()
             raise ModelError(
                 f"The stored credential for {provider} is empty. Store one again or delete it; "
                 "while it is there the environment is not looked at.",

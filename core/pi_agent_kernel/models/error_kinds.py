@@ -61,14 +61,15 @@ _SAID: tuple[tuple[Kind, str], ...] = (
         "quota",
         (
             r"insufficient[_ ](quota|balance|credit|funds)|credit balance|out of credits|billing"
-            r"|exceeded your current quota|payment.required|(spend|usage|budget)\w* limit"
+            r"|exceeded your current quota|payment.required|(spend|usage|budget)\w{0,5} limit"
             r"|service.?quota.?exceeded"
         ),
     ),
     (
         "context_overflow",
         (
-            r"context[_ ](length|window|size)[_ ]?(was )?exceed|exceed\w* (the )?(\w+ )?context"
+            r"context[_ ](length|window|size)[_ ]?(was )?exceed"
+            r"|exceed\w{0,5} (the )?(\w{1,20} )?context"
             r"|context window exceeds|(maximum|model.?s|max) context|context length"
             r"|prompt (is )?too (long|large)|input (is )?too long|request_too_large"
             r"|input token count|input tokens exceeded|too many (input )?tokens"
@@ -116,6 +117,8 @@ _SAID: tuple[tuple[Kind, str], ...] = (
         ),
     ),
 )
+#: Characters of an answer that are looked at; no provider says it later.
+_ENOUGH = 4000
 _WORDS: list[tuple[Kind, re.Pattern[str]]] = [
     (kind, re.compile(words, re.IGNORECASE)) for kind, words in _SAID
 ]
@@ -137,10 +140,11 @@ def kind_of(words: str, status: int | None = None, otherwise: Kind = "unknown") 
     """Class a failure by what the provider said.
 
     Args:
-        words: Its code, type and message, in one text.
+        words: Its code, type and message, in one text; of a long one the beginning counts.
         status: HTTP status, if there was one; only one that leaves it open is overruled by words.
         otherwise: The class if neither tells.
     """
+    words = words[:_ENOUGH]
     throttled = status == 429 or (status is None and _THROTTLED.search(words) is not None)
     for kind, pattern in _WORDS:
         if pattern.search(words) and _may_be(kind, status, throttled=throttled):
@@ -182,8 +186,9 @@ def told_by_server(error: Any) -> ReplyError:
         return getattr(error, name, None)
 
     message, code, kind = (known(name) for name in ("message", "code", "type"))
-    status = int(code) if str(code).isdigit() and 400 <= int(str(code)) < 600 else None
-    words = " ".join(str(part) for part in (code, kind, message) if part)
+    digits = str(code)
+    status = int(digits) if re.fullmatch("[45][0-9][0-9]", digits) else None
+    words = " ".join(str(part)[:_ENOUGH] for part in (code, kind, message) if part)
     return ReplyError(
         str(message or "it ended the reply with an error"),
         kind_of(words, status, otherwise="server"),

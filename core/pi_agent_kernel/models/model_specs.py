@@ -134,6 +134,9 @@ def _meant(wanted: str, provider: str, name: str, registered: Collection[str]) -
     for_slash = _provider_of(head.strip().lower()) if slash else ""
     if for_slash and tail.strip():
         return f"{for_slash}:{tail.strip()}"
+    slip = difflib.get_close_matches(provider, PROVIDERS, n=1, cutoff=0.8) if name else []
+    if slip:
+        return f"{slip[0]}:{name}"
     swapped = _provider_of(name.lower()) if name else ""
     owner = next((owner for names, owner in _OWNERS if names.match(provider)), "")
     if swapped and (owner or provider not in _ALIASES):

@@ -19,12 +19,13 @@ _FULL = 0.99
 
 _OVERFLOW = re.compile(
     r"prompt (?:is |was )?too long"
-    r"|(?:input|prompt|request|context) (?:\S+ ){0,3}(?:is|are|was) too (?:long|large) for"
-    r"|exceed\w* (?:\S+ ){0,4}(?:context|token limit|prompt length|max_model_len)"
-    r"|context[\s_-]*(?:window|length|size|limit)\S* (?:\S+ ){0,3}exceed"
+    r"|(?:input|prompt|request|context) (?:\S{1,60} ){0,3}(?:is|are|was) too (?:long|large) for"
+    r"|exceed\w{0,5} (?:\S{1,60} ){0,4}(?:context|token limit|prompt length|max_model_len)"
+    r"|context[\s_-]{0,3}(?:window|length|size|limit)\S{0,20} (?:\S{1,60} ){0,3}exceed"
     r"|context_(?:length|window|size)_exceeded|exceed_context_size|context_window_exceeded"
     r"|maximum (?:context|model|prompt) length|max(?:imum)? context window"
-    r"|(?:larger|greater|longer) than (?:\S+ ){0,3}(?:context|maximum model) (?:length|size|window)"
+    r"|(?:larger|greater|longer) than (?:\S{1,60} ){0,3}(?:context|maximum model)"
+    r" (?:length|size|window)"
     r"|token count\b.{0,60}\bexceeds"
     r"|input token(?:s| count)\b.{0,40}\bexceed"
     r"|reduce the length of (?:the|your) (?:messages|prompt|input)"
@@ -36,10 +37,10 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _THROTTLING = re.compile(
-    r"throttl|rate[\s_-]*limit|too many requests|try again later|please wait"
+    r"throttl|rate[\s_-]{0,3}limit|too many requests|try again later|please wait"
     r"|(?<![\w.-])429(?![\w-])"
     r"|(?:tokens?|requests?) (?:per|a|/) ?(?:min|minute|hour|day|second)|\b[tr]p[md]\b"
-    r"|service[\s_-]*unavailable|overloaded",
+    r"|service[\s_-]{0,3}unavailable|overloaded",
     re.IGNORECASE,
 )
 

@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 from collections.abc import Mapping
@@ -20,7 +19,16 @@ from pi_agent_kernel.errors import ContextOverflowError, ModelError, error_text
 from pi_agent_kernel.messages import now_ms
 from pi_agent_kernel.models.error_kinds import Kind, ReplyError, kind_of, told_by_server
 from pi_agent_kernel.models.overflow import says_overflow
+from pi_agent_kernel.models.provider_words import (
+    WEB_PAGE,
+    clean,
+    is_web_page,
+    json_of,
+    own_words,
+    raw_words,
+)
 from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
+from pi_agent_kernel.secrecy import Secrets, shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +38,14 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Place", "explain_failure"]
 
 #: What reading something else than a reply of the format ends as.
-_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _MAX_DETAIL = 400  # characters of a provider's own words
 
 
@@ -47,6 +62,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout: float
     #: How the address of such an API ends; empty if it has no path.
     address_end: str = ""
+    #: What must not be shown, whoever says it.
+    secrets: Secrets = msgspec.field(default_factory=Secrets)
 
     @property
     def check_address(self) -> str:
@@ -57,10 +74,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def server(self) -> str:
         """The address as texts show it: without a password."""
-        parts = urlsplit(self.base_url)
-        if "@" not in parts.netloc:
-            return self.base_url or "the provider"
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return shown_address(self.base_url) or "the provider"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,27 +99,28 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return {"type": "provider_error", "timestamp": now_ms(), "details": details}
 
 
-def explain_failure(
-    error: Exception, place: Place, exchange: Exchange | None = None, key: str | None = None
-) -> Failure:
+def explain_failure(error: Exception, place: Place, exchange: Exchange | None = None) -> Failure:
     """Describe an error of the adapter, of pydantic-ai or of the HTTP client.
 
     Args:
-        error: What was raised.
-        place: Where the request went.
+        error: What was raised, whatever it is: explaining it never fails (MD-01).
+        place: Where the request went, and what must not show up in the text.
         exchange: Its HTTP side, if it got that far.
-        key: The API key, which must not show up in the text.
     """
-    failure = _explain(error, place, exchange)
+    try:
+        failure = _explain(error, place, exchange)
+    except Exception as raised:  # noqa: BLE001 - a failure is told, however odd it is
+        failure = Failure(
+            text=f"The request to {place.server} failed ({type(error).__name__}), and what it "
+            f"says cannot be read ({type(raised).__name__}). Try again.",
+            kind="unknown",
+            status=exchange.status if exchange else None,
+        )
     notes = getattr(error, "__notes__", ())  # what `retry_provider_request` has to add
-    failure = msgspec.structs.replace(
-        failure,
-        text=" ".join([failure.text, *notes]),
-        should_retry=retry_wanted(_headers(error, exchange)),
+    text = clean(place.secrets.hide(" ".join([failure.text, *notes])))
+    return msgspec.structs.replace(
+        failure, text=text, should_retry=retry_wanted(_headers(error, exchange))
     )
-    if key and len(key) > 3 and key in failure.text:
-        failure = msgspec.structs.replace(failure, text=failure.text.replace(key, "…"))
-    return failure
 
 
 def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failure:
@@ -116,6 +131,8 @@ def _explain(error: Exception, place: Place, exchange: Exchange | None) -> Failu
             "given up; correct that callback.",
             kind="setup",
         )
+    if exchange is not None and exchange.refused is not None:
+        error = exchange.refused
     cut = not isinstance(error, ReplyError) or error.kind in ("incomplete", "unexpected")
     if cut and exchange is not None and _is_no_stream(exchange):
         return _transport_failure(error, place, exchange) or _no_stream(place, exchange)
@@ -141,7 +158,7 @@ def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Fail
     wait = wait_wanted(_headers(error, exchange))
     if wait is None:
         wait = getattr(error, "retry_after", None) or None  # 0 is also what a past date gives
-    kind, detail = _kind(error, status), _detail(error)
+    kind, detail = _kind(error, status), _detail(error, place)
     answered = exchange is not None and exchange.status is not None and exchange.status < 400
     if answered and "ended without content" in detail:
         return Failure(
@@ -193,17 +210,17 @@ def _kind(error: Exception, status: int | None) -> Kind:
     if any(type(cause).__name__ == "ValidationError" for cause in _causes(error)):
         return "unexpected"
     words = " ".join(
-        str(part)
+        str(part)[:4000]
         for part in (
             getattr(error, "provider_error_code", None),
             getattr(error, "provider_error_type", None),
-            getattr(error, "body", None) or _raw(error),
+            getattr(error, "body", None) or raw_words(error),
         )
         if part
     )
     kind = kind_of(words, status, otherwise=_by_class(error))
     open_to_words = kind in ("invalid_request", "server", "unknown")
-    return "context_overflow" if open_to_words and says_overflow(_detail(error)) else kind
+    return "context_overflow" if open_to_words and says_overflow(own_words(error)) else kind
 
 
 def _by_class(error: Exception) -> Kind:
@@ -331,7 +348,7 @@ def _transport_failure(error: Exception, place: Place, exchange: Exchange | None
             "stays, look at the server's log.",
             kind="connection",
         )
-    return _unreachable(place, _said_last(chain))
+    return _unreachable(place, _said_last(chain, place))
 
 
 def _unreachable(place: Place, why: str) -> Failure:
@@ -352,9 +369,21 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _said_last(chain: list[BaseException]) -> str:
+def _said_last(chain: list[BaseException], place: Place) -> str:
     text = next((str(cause) for cause in reversed(chain) if str(cause)), "connection failed")
-    return " ".join(text.split())[:_MAX_DETAIL]
+    return _short(text, place)
+
+
+def _detail(error: Exception, place: Place) -> str:
+    """Return the provider's own words, shortened."""
+    text = own_words(error)
+    return WEB_PAGE if is_web_page(text) else _short(text, place)
+
+
+def _short(text: str, place: Place) -> str:
+    """Return words of others without secrets, then cut: a part of a secret would be left."""
+    text = " ".join(clean(place.secrets.hide(text, cut=True)).split())
+    return text if len(text) <= _MAX_DETAIL else text[: _MAX_DETAIL - 1] + "…"
 
 
 # ----------------------------------------------------------------------- what it answered
@@ -371,14 +400,11 @@ def _is_no_stream(exchange: Exchange) -> bool:
 
 
 def _no_stream(place: Place, exchange: Exchange) -> Failure:
-    try:
-        body: Any = json.loads(exchange.tail)
-    except ValueError:
-        body = None
+    body = json_of(exchange.tail)
     error: Any = cast("dict[str, Any]", body).get("error") if isinstance(body, dict) else None
     if isinstance(error, dict):  # a gateway that calls every answer a success
         return _in_words(told_by_server(error), place, exchange)
-    said = f": {error}" if isinstance(error, str) else ""
+    said = f": {_short(error, place)}" if isinstance(error, str) else ""
     return Failure(
         text=f"{place.server} answered with {exchange.content_type}, not with a stream of events "
         f"(HTTP {exchange.status}){said}. Check {place.check_address} and that the server can "
@@ -391,29 +417,3 @@ def _no_stream(place: Place, exchange: Exchange) -> Failure:
 def _headers(error: Exception, exchange: Exchange | None) -> Mapping[str, str]:
     """Return the headers of the response that an error is about."""
     return getattr(error, "headers", None) or (exchange.headers if exchange else {})
-
-
-def _detail(error: Exception) -> str:
-    """Return the provider's own words, shortened."""
-    body: object = getattr(error, "body", None)
-    if isinstance(body, str) and body.lstrip().startswith(("{", "[")):
-        try:
-            body = cast("object", json.loads(body))
-        except ValueError:
-            body = body.strip()
-    for _ in range(3):  # [{"error": {"message": ...}}], {"message": ...}, {"detail": ...}
-        if isinstance(body, list) and body:
-            body = cast("list[object]", body)[0]
-        if isinstance(body, dict):
-            fields = cast("dict[str, object]", body)
-            known = ("error", "Error", "message", "Message", "detail")
-            body = next((fields[name] for name in known if fields.get(name)), None)
-    text = body if isinstance(body, str) else _raw(error)
-    text = " ".join(text.split())
-    if text.lower().startswith(("<!doctype", "<html")):
-        return "it answered with a web page"
-    return text if len(text) <= _MAX_DETAIL else text[: _MAX_DETAIL - 1] + "…"
-
-
-def _raw(error: Exception) -> str:
-    return str(getattr(error, "message", None) or error or type(error).__name__)

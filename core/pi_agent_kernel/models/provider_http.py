@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from anyio.lowlevel import RunVar
 
+from pi_agent_kernel.models.error_bodies import ACCEPTED, is_page_or_failure, with_short_body
+from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.headers import check_headers
 from pi_agent_kernel.models.server_events import ServerEvents
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ class Exchange:
         self.tail = b""
         #: A callback that raised, by its name, and what it raised.
         self.raised: tuple[str, Exception] | None = None
+        #: Why the request was not sent.
+        self.refused: ReplyError | None = None
 
     @property
     def watches_events(self) -> bool:
@@ -60,20 +65,34 @@ class Exchange:
         # What an earlier attempt got says nothing of this one.
         self.status, self.content_type, self.headers, self.tail = None, "", {}, b""
         request.headers.update(self.added)
-        if self.watches_events:
-            request.headers["accept-encoding"] = "identity"  # so that they can be read in passing
+        # Events are read in passing; of packed errors only the beginning is unpacked.
+        request.headers["accept-encoding"] = "identity" if self.watches_events else ACCEPTED
+        try:
+            check_headers(request.headers.multi_items())
+        except ReplyError as error:
+            self.refused = error  # on its way the SDK may take it for a failed connection
+            raise
         if self.options.on_payload is None:
             return request
         payload = json.loads(request.content)
         replaced = await self._call("on_payload", self.options.on_payload, payload)
         if replaced is None:
             return request
+        try:
+            content = json.dumps(replaced, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            self.refused = ReplyError(
+                f"on_payload returned what is no JSON ({error}), so nothing was sent. Return the "
+                "changed payload, or None to leave it as it is.",
+                "setup",
+            )
+            raise self.refused from error
         headers = [(k, v) for k, v in request.headers.items() if k.lower() != "content-length"]
         return type(request)(
             request.method,
             request.url,
             headers=headers,
-            content=json.dumps(replaced).encode(),
+            content=content,
             extensions=request.extensions,
         )
 
@@ -98,7 +117,7 @@ class Exchange:
             if isinstance(result, Awaitable):
                 return await cast("Awaitable[Any]", result)
         except Exception as error:
-            self.raised = name, error  # on its way the SDK may take it for a failed connection
+            self.raised = name, error  # as above
             raise
         return result
 
@@ -195,10 +214,13 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
             except BaseException:
                 await response.aclose()
                 raise
+            if not response.is_closed and is_page_or_failure(response):
+                return await with_short_body(response, idle_timeout, broken)
             if not response.is_closed:
                 response.stream = PassingStream(response.stream, exchange)
             return response
 
+    broken = (http.TransportError, http.StreamError)
     timeout = http.Timeout(
         idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout), pool=CONNECT_TIMEOUT
     )

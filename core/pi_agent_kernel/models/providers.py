@@ -53,6 +53,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         """Return the name of the variable that holds the key, or nothing if none does."""
         return next((name for name in self.key_variables if env.get(name, "").strip()), "")
 
+    def secret(self, env: Mapping[str, str]) -> str:
+        """Return the key itself, without the line break that files end with, or nothing."""
+        return env.get(self.key(env), "").strip()
+
     def address(self, env: Mapping[str, str]) -> str:
         """Return where it is reached, without a slash at the end."""
         return (env.get(self.url_variable, "").strip() or self.base_url).rstrip("/")

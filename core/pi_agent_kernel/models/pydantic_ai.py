@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +24,7 @@ from pi_agent_kernel.abort import OperationAborted, until_abort
 from pi_agent_kernel.events import AssistantMessageEvent
 from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.families import FAMILIES, Reach, load_modules
+from pi_agent_kernel.models.headers import is_header_value
 from pi_agent_kernel.models.provider_errors import Failure, Place, explain_failure
 from pi_agent_kernel.models.provider_http import (
     Exchange,
@@ -40,6 +41,7 @@ from pi_agent_kernel.models.retry import retry_provider_request
 from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
+from pi_agent_kernel.secrecy import Secrets, is_credential
 from pi_agent_kernel.transcript import get_current_tools
 
 if TYPE_CHECKING:
@@ -139,9 +141,8 @@ class _Request:
         self._known = family is not None
         provider = PROVIDERS.get(model.provider) or _first_of(model.api)
         self._provider = provider
-        keys = (env.get(name) for name in provider.key_variables)
-        self._key = options.api_key or next((key for key in keys if key), None)
-        url = model.base_url or env.get(provider.url_variable) or provider.base_url
+        self._key = (options.api_key or "").strip() or provider.secret(env) or None
+        url = model.base_url.strip() or provider.address(env)
         self._place = Place(
             model=model.id,
             base_url=url.rstrip("/"),
@@ -150,6 +151,15 @@ class _Request:
             requirement=self.family.requirement,
             address_end=self.family.address_end,
             idle_timeout=idle_timeout,
+            secrets=Secrets(
+                (
+                    self._key,
+                    *(env.get(name) for name in self.family.variables if is_credential(name)),
+                    *_credentials_in(model.headers),
+                    *_credentials_in(options.headers),
+                ),
+                addresses=(url,),
+            ),
         )
         self._exchange = Exchange(model, options)
         self._attempt = options.attempt - 1
@@ -169,8 +179,15 @@ class _Request:
         is_own = bool(place.base_url) and place.base_url == self._provider.base_url
         if self._key is None and is_own and not self._provider.keyless:
             raise ReplyError(
-                f"There is no API key for {place.base_url}. Set {place.key_variable}, or "
+                f"There is no API key for {place.server}. Set {place.key_variable}, or "
                 f"{place.url_variable} for a server of your own.",
+                "auth",
+            )
+        if self._key is not None and not is_header_value(self._key):
+            raise ReplyError(
+                f"The API key for {place.server} has a line break or another character that no "
+                "key has, so nothing was sent. Copy it again, alone on its line: "
+                f"{place.key_variable}, or api_key in the options.",
                 "auth",
             )
         if not self.family.trio and not _on_asyncio():
@@ -212,7 +229,8 @@ class _Request:
     ) -> AssistantMessageEvent:
         """Make the event that ends the stream because of an error or an abort."""
         if reader is not None:
-            reader.note()
+            with suppress(Exception):  # the failure is what has to be told (MD-01)
+                reader.note()
         signal = self._options.signal
         # Closing the connection may raise anything: the abort is asked first.
         if isinstance(error, OperationAborted) or (signal is not None and signal.aborted):
@@ -226,7 +244,7 @@ class _Request:
 
     def explain(self, error: Exception) -> Failure:
         """Describe an error of this request."""
-        return explain_failure(error, self._place, self._exchange, self._key)
+        return explain_failure(error, self._place, self._exchange)
 
     async def _reach(self) -> Reach:
         place = self._place
@@ -271,6 +289,14 @@ def _first_of(api: str) -> Provider:
     """Return the provider that stands for those who speak a format and are not listed."""
     speakers = [provider for provider in PROVIDERS.values() if provider.api == api]
     return speakers[0] if speakers else PROVIDERS["openai-chat"]
+
+
+def _credentials_in(headers: Mapping[str, str | None] | None) -> Iterator[str]:
+    """Yield what the headers tell of who asks, and the parts of it, such as after "Bearer"."""
+    for name, value in (headers or {}).items():
+        if is_credential(str(name)) and isinstance(value, str):
+            yield value
+            yield from value.split()[1:]
 
 
 def _on_asyncio() -> bool:

@@ -48,6 +48,8 @@ __all__ = ["Places", "signature_of", "to_history", "to_tool_definitions"]
 
 # First key of our own signatures, to tell them from those of other writers of the format.
 _MARK = "pydantic_ai"
+#: What such a signature is made of.
+_KEPT: dict[str, type] = {"id": str, "signature": str, "provider": str, "details": dict}
 
 
 class Places(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +134,7 @@ class _Turn:
         from pydantic_ai.messages import SystemPromptPart
 
         self._end_results()
-        if text:
+        if text.strip():
             self._parts.append(SystemPromptPart(content=_clean(text)))
 
     def add_user(self, message: UserMessage) -> None:
@@ -155,7 +157,7 @@ class _Turn:
     def add_result(self, message: ToolResultMessage) -> None:
         from pydantic_ai.messages import ToolReturnPart
 
-        name, call_id = message.tool_name, message.tool_call_id
+        name, call_id = _clean(message.tool_name), message.tool_call_id
         place = f"the result of {name!r}, call {call_id!r}"
         images: list[UserContent] = [
             _image(block, place) for block in message.content if isinstance(block, ImageContent)
@@ -203,7 +205,7 @@ def to_tool_definitions(tools: Sequence[Tool]) -> list[ToolDefinition]:
 
     return [
         ToolDefinition(
-            name=tool.name,
+            name=_clean(tool.name),
             description=_clean(tool.description),
             parameters_json_schema=_clean_json(thaw(tool.parameters))
             or {"type": "object", "properties": dict[str, Any]()},
@@ -235,9 +237,17 @@ def _opened(signature: str | None) -> dict[str, Any]:
     if not signature:
         return {}
     if signature.startswith(f'{{"{_MARK}":'):
-        kept: dict[str, Any] = json.loads(signature)
-        return kept
-    return {"signature": signature}
+        try:
+            read: object = json.loads(signature)
+        except (ValueError, RecursionError):
+            return {}  # cut or changed: nobody can use it
+        kept = cast("dict[str, Any]", read if isinstance(read, dict) else {})
+        return {
+            name: _clean_json(kept[name])
+            for name, kind in _KEPT.items()
+            if isinstance(kept.get(name), kind)
+        }
+    return {"signature": _clean(signature)}
 
 
 def _response_part(
@@ -266,7 +276,7 @@ def _response_part(
         case _:
             kept = _opened(block.thought_signature)
             return ToolCallPart(
-                tool_name=block.name,
+                tool_name=_clean(block.name),
                 args=_clean_json(thaw(block.arguments)),
                 tool_call_id=block.id,
                 id=kept.get("id"),

@@ -7,6 +7,7 @@ call ends only with the stream, because its pieces may still come after another 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -16,6 +17,7 @@ from pi_agent_kernel.events import AssistantMessageEvent, StreamDone
 from pi_agent_kernel.json_stream import parse_tool_call_arguments
 from pi_agent_kernel.messages import Cost, ToolCall, Usage
 from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.families.token_counts import whole_count
 from pi_agent_kernel.models.pricing import calculate_cost
 from pi_agent_kernel.models.prompt_size import compact_json
 from pi_agent_kernel.models.pydantic_history import signature_of
@@ -226,20 +228,23 @@ def _call(part: ToolCallPart) -> ToolCall:
 
 def _usage(usage: RequestUsage, model: Model, reply: ModelResponse) -> Usage:
     # Their input counts what the cache served and stored; ours does not (MD-19).
-    read, write = usage.cache_read_tokens, usage.cache_write_tokens
-    plain = max(0, usage.input_tokens - read - write)
+    read, write = whole_count(usage.cache_read_tokens), whole_count(usage.cache_write_tokens)
+    plain = max(0, whole_count(usage.input_tokens) - read - write)
+    output = whole_count(usage.output_tokens)
     reported: object = (reply.provider_details or {}).get("cost")
     told = Cost()
     if isinstance(reported, (int, float)) and not isinstance(reported, bool):
-        told = Cost(total=float(reported), total_from_provider=True)
+        amount = float(reported)
+        if math.isfinite(amount) and amount >= 0:
+            told = Cost(total=amount, total_from_provider=True)
     counted = Usage(
         input=plain,
-        output=usage.output_tokens,
+        output=output,
         cache_read=read,
         cache_write=write,
-        cache_write_1h=usage.cache_write_1h_tokens or None,
-        reasoning=usage.output_reasoning_tokens or None,
-        total_tokens=plain + read + write + usage.output_tokens,
+        cache_write_1h=whole_count(usage.cache_write_1h_tokens) or None,
+        reasoning=whole_count(usage.output_reasoning_tokens) or None,
+        total_tokens=plain + read + write + output,
         cost=told,
     )
     cost = calculate_cost(model, counted, response_model=reply.model_name)

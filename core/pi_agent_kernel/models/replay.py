@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["replayable"]
 
 NO_RESULT = "No result provided"
+NO_TEXT = "(empty message)"
 NO_OUTPUT = "(no tool output)"
 SEE_IMAGE = "(see attached image)"
 USER_IMAGE_OMITTED = "(image omitted: model does not support images)"
@@ -63,12 +64,13 @@ def replayable(
     - Every tool call has exactly one result, right after its message: a missing one becomes an
       error result, one without its call is left out. A system message between them comes after
       (TR-14).
-    - Ids of tool calls are unique in the request; those of another model are cut to
-      `[A-Za-z0-9_-]` and 40 characters (TR-15, E08).
+    - Ids of tool calls are unique in the request and without lone surrogates; those of another
+      model are cut to `[A-Za-z0-9_-]` and 40 characters (TR-15, E08).
     - Thinking and signatures of another model are dropped (TR-15, E10).
     - Names of tools that nobody declared, made up by a model, are cut to `[A-Za-z0-9_-]` and 64
       characters, as every provider demands.
-    - A blank tool result gets a placeholder, and images one if the model takes none (TR-15, E11).
+    - A blank user message gets a placeholder, as most providers refuse one; so does a blank tool
+      result, and images one if the model takes none (TR-15, E11).
     """
     sent: list[Message] = []
     ids = _Ids(id_length)
@@ -99,7 +101,7 @@ def replayable(
                 (held if open_calls else sent).append(message)
             case UserMessage():
                 close()
-                sent.append(message if takes_images else _without_images(message))
+                sent.append(_said(message if takes_images else _without_images(message)))
             case AssistantMessage():
                 close()
                 if message.stop_reason in ("error", "aborted"):
@@ -176,7 +178,7 @@ class _Ids:
 
     def unique(self, call_id: str) -> str:
         """Return the id, or one like it that was not used yet, and note it."""
-        wanted = call_id or "call"
+        wanted = re.sub("[\ud800-\udfff]", "_", call_id) or "call"
         unique = _fitted(wanted, self._length)
         while unique in self._used:
             beginning = wanted[:_KEPT]
@@ -192,6 +194,16 @@ def _fitted(call_id: str, length: int | None) -> str:
     if length is None or re.fullmatch(f"[A-Za-z0-9]{{{length}}}", call_id):
         return call_id
     return hashlib.sha256(call_id.encode(errors="surrogatepass")).hexdigest()[:length]
+
+
+def _said(message: UserMessage) -> UserMessage:
+    """Return a message with something in it."""
+    content = message.content
+    if isinstance(content, str):
+        blank = not content.strip()
+    else:
+        blank = not any(isinstance(b, ImageContent) or b.text.strip() for b in content)
+    return _replace(message, content=NO_TEXT) if blank else message
 
 
 def _without_images(message: UserMessage) -> UserMessage:

@@ -14,7 +14,7 @@ import msgspec
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.messages import Message
 from pi_agent_kernel.models.families import Family, Reach
-from pi_agent_kernel.models.headers import merge_headers
+from pi_agent_kernel.models.headers import check_headers, merge_headers
 from pi_agent_kernel.models.prompt_size import clamp_max_tokens_to_context
 from pi_agent_kernel.models.pydantic_history import Places
 from pi_agent_kernel.models.thinking import (
@@ -79,7 +79,7 @@ def request_settings(
         unsupported: Settings it has no place for in this format, and would warn about.
 
     Raises:
-        ModelError: `options.reasoning` is no thinking level.
+        ModelError: `options.reasoning` is no thinking level, or a header cannot be sent.
 
     Source: CO-08 to CO-14, MD-14, MD-21, MD-26.
     """
@@ -103,7 +103,7 @@ def request_settings(
     if not _takes_temperature(profile, thinking if told else None):
         values["temperature"] = None
     merged = merge_headers(_headers_of_ours(options, reach), model.headers, options.headers)
-    headers = {name: value for name, value in merged.items() if value is not None}
+    headers = check_headers(item for item in merged.items() if item[1] is not None)
     values["extra_headers"] = headers or None
     return RequestSettings(
         values={

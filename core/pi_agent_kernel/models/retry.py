@@ -13,9 +13,11 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from pi_agent_kernel.abort import AbortSignal, OperationAborted
+from pi_agent_kernel.abort import AbortSignal, OperationAborted, until_abort
+from pi_agent_kernel.errors import error_text
 from pi_agent_kernel.events import ModelRetry
 from pi_agent_kernel.messages import AssistantMessage
+from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.provider_errors import Failure
 from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
 from pi_agent_kernel.models.retry_policy import DEFAULT_MAX_RETRIES, RetryPolicy
@@ -106,7 +108,7 @@ async def retry_assistant_call(
         if planned is not None:
             try:
                 if on_scheduled is not None:
-                    await _settled(on_scheduled(planned))
+                    await _settled(on_scheduled(planned), signal)
                 await pause(planned.delay_ms / 1000, signal)
             except OperationAborted:
                 message = msgspec.structs.replace(
@@ -150,7 +152,8 @@ async def retry_provider_request(
         What the first request that succeeds returns.
 
     Raises:
-        OperationAborted: The signal was set off during a wait.
+        OperationAborted: The signal was set off during a wait, that of `on_retry` included.
+        ReplyError: `on_retry` raised.
         Exception: What the last attempt raised. A server that wants a longer wait is not waited
             for; a note on its error says so.
 
@@ -187,7 +190,7 @@ async def retry_provider_request(
                 error_message=failure.text,
                 kind=failure.kind,
             )
-            await _settled(on_retry(planned))
+            await _tell(on_retry, planned, signal)
         await pause(delay, signal)
 
 
@@ -247,6 +250,21 @@ def _failure_of(error: Exception) -> Failure:
     )
 
 
-async def _settled(answer: Any) -> None:
+async def _tell(
+    on_retry: Callable[[ModelRetry], object], planned: ModelRetry, signal: AbortSignal | None
+) -> None:
+    try:
+        await _settled(on_retry(planned), signal)
+    except OperationAborted:
+        raise
+    except Exception as error:
+        raise ReplyError(
+            f"on_retry raised {type(error).__name__}: {error_text(error)}. The request was given "
+            "up; correct that callback.",
+            "setup",
+        ) from error
+
+
+async def _settled(answer: Any, signal: AbortSignal | None = None) -> None:
     if isinstance(answer, Awaitable):
-        await cast("Awaitable[object]", answer)
+        await until_abort(signal, cast("Awaitable[object]", answer))

@@ -19,6 +19,7 @@ from pi_agent_kernel.models.model_specs import DEMO, LOCAL
 from pi_agent_kernel.models.probes import Server, find_servers, server_address
 from pi_agent_kernel.models.providers import PROVIDERS, Provider, missing_package
 from pi_agent_kernel.request import Model
+from pi_agent_kernel.secrecy import shown_address
 
 __all__ = ["ModelState", "survey_models", "warm_up"]
 
@@ -96,7 +97,7 @@ def _hosted(row: Provider, env: Mapping[str, str]) -> ModelState:
     elif key:
         why = f"{key} is set"
     elif where:
-        why = f"at {where}"
+        why = f"at {shown_address(where)}"
     else:  # Bedrock looks for credentials itself
         usable = _has_aws_credentials(env)
         why = "AWS credentials are set up" if usable else "needs AWS credentials"
@@ -115,7 +116,7 @@ def _has_aws_credentials(env: Mapping[str, str]) -> bool:
 
 
 def _served(row: Provider, server: Server | None, env: Mapping[str, str]) -> list[ModelState]:
-    where = server_address(row.id, env)
+    where = shown_address(server_address(row.id, env))
     if server is None:
         why = f"no server at {where}"
         return [ModelState(spec=f"{row.id}:NAME", usable=False, why=why)]

@@ -30,7 +30,7 @@ _ACCOUNT = re.compile(
 
 def _status(numbers: str) -> str:
     # A whole number, and no count of something: digits inside ids are no statuses (E16).
-    counted = r"\s*(?:tokens?|characters?|bytes?|[km]?b|ms)\b"
+    counted = r"\s{0,3}(?:tokens?|characters?|bytes?|[km]?b|ms)\b"
     return rf"(?<![\w.,$#/-])(?:{numbers})(?![\w/-]|[.,]\d|{counted})"
 
 
@@ -41,10 +41,10 @@ def _words(*patterns: str) -> re.Pattern[str]:
 #: What a text says, by class; the first that fits names it.
 _WORDS: dict[str, re.Pattern[str]] = {
     "rate_limit": _words(
-        r"rate[\s_-]*limit|limiting the rate|too[\s_]many[\s_]requests|throttl", _status("429")
+        r"rate[\s_-]{0,3}limit|limiting the rate|too[\s_]many[\s_]requests|throttl", _status("429")
     ),
     "overloaded": _words(
-        r"overload|over capacity|at capacity|(?:service|temporarily)[\s_]*unavailable",
+        r"overload|over capacity|at capacity|(?:service|temporarily)[\s_]{0,3}unavailable",
         _status("503|529"),
     ),
     "timeout": _words(r"timed[\s-]?out|time-?out|deadline exceeded", _status("408|504|522|524")),

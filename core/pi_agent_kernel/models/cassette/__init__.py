@@ -29,14 +29,15 @@ A cassette is UTF-8 text, one JSON value a line, in camelCase:
   `content` or `call` where it is not what the pieces amount to).
 - A `retry` line before the blocks is an attempt that failed and that the provider's adapter made
   again; replay announces it and does not wait.
-- A response ends with `done`, with `error` (failed or aborted: `stopReason`), or with `cut` if
+- A response ends with `done`, with `error` (`stopReason`: failed or aborted), or with `cut` if
   the stream just ended. `started` is false if nothing came before an error.
 - Nothing in it is a time, a duration or an address, so the same conversation gives the same file.
   Ids made up here for providers that send none are numbered. Ids that a provider sent stay.
 - Secrets are `[redacted]`: keys given to the request or in variables named like `*_API_KEY`,
   `*_TOKEN`, `*_SECRET`, `*_PASSWORD`, headers that authorize, and whatever looks like a key
-  (`sk-…`, `AIza…`, `AKIA…`, `ghp_…`, JSON web tokens, private keys). In replay `[redacted]` in a
-  message of a request stands for any text. The text of prompts and tool results is kept.
+  (`sk-…`, `AIza…`, `AKIA…`, `ghp_…`, JSON web tokens, private keys), as JSON escapes them, too.
+  In replay `[redacted]` in a message of a request stands for any text. The text of prompts and
+  tool results is kept.
 
 A request line is written before the request is sent, its response in one piece when it has ended.
 A program that dies leaves a valid file; a last line that it was writing is ignored.
@@ -62,8 +63,9 @@ def record_stream_fn(stream_fn: StreamFn, path: str | PathLike[str] | CassetteRe
 
     Args:
         stream_fn: What is asked.
-        path: The file, which a first request starts anew (one that is there is kept as
-            `FILE.bak`); or a recorder, which several stream functions may share.
+        path: The file, which a first request starts anew (a recording that is there is kept as
+            `FILE.bak`, `FILE.bak2` and so on); or a recorder, which several stream functions may
+            share.
 
     Returns:
         A stream function that gives the same events. If the file cannot be written any more, a

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.models.cassette.redaction import Redactor
     from pi_agent_kernel.request import Model
 
-__all__ = ["Node", "Seen", "follow", "json_line", "model_spec", "path_to", "seen_of"]
+__all__ = ["Node", "Seen", "follow", "is_failed", "json_line", "model_spec", "path_to", "seen_of"]
 
 T = TypeVar("T")
 
@@ -136,11 +136,26 @@ class Node(Generic[T]):
         if exact is not None:
             return exact
         for known, child in self.children.items():
-            if REDACTED in known:
-                parts = map(re.escape, known.split(REDACTED))
-                if re.fullmatch(".+?".join(parts), text, re.DOTALL):
-                    return child
+            if REDACTED in known and _fits(known.split(REDACTED), text):
+                return child
         return None
+
+
+def _fits(pieces: Sequence[str], text: str) -> bool:
+    """Tell whether a text is these pieces with something between each and the next.
+
+    A piece is best where it comes first, so one way through the text decides.
+    """
+    first, *between, last = pieces
+    if not text.startswith(first):
+        return False
+    at = len(first)
+    for piece in between:
+        found = text.find(piece, at + 1)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return at < len(text) - len(last) and text.endswith(last)
 
 
 def follow(root: Node[T], texts: Sequence[str], *, exact: bool = False) -> tuple[Node[T], int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.models.cassette.conversation import Node, path_to
 
@@ -153,30 +153,31 @@ def _message(text: str) -> list[str]:
 def _lines(fields: dict[str, Any]) -> list[str]:
     """Show a message as lines: its text line by line, everything else as JSON."""
     fields.pop("role")
-    content: Any = fields.pop("content", "")
     lines: list[str] = []
-    for block in [content] if isinstance(content, str) else content:
+    for block in _listed(fields.pop("content", "")):
         lines.extend(_block(block))
     for name in ("toolsAdded", "toolsRemoved"):
-        for tool in fields.pop(name, ()):
+        for tool in _listed(fields.pop(name, [])):
             shown = json.dumps(tool, ensure_ascii=False)
             lines.append(f"{'tool' if name == 'toolsAdded' else 'no tool'} {shown}")
-    sections: dict[str, Any] = fields.pop("sections", {})
-    for name, value in sections.items():
-        lines.extend(f"[{name}] {line}" for line in str(value).split("\n"))
+    if isinstance(fields.get("sections"), dict):
+        for name, value in fields.pop("sections").items():
+            lines.extend(f"[{name}] {line}" for line in str(value).split("\n"))
     return lines + [f"{name}: {value}" for name, value in fields.items()]
 
 
-def _block(block: str | Mapping[str, Any]) -> list[str]:
-    if isinstance(block, str):
-        return block.split("\n")
-    match block.get("type"):
-        case "text":
-            return str(block["text"]).split("\n")
-        case "image":
-            data = str(block["data"])
+def _listed(value: Any) -> list[Any]:
+    """Return what should be a list; a message that was edited by hand may have anything there."""
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
+
+
+def _block(block: Any) -> list[str]:
+    match block:
+        case str(text) | {"type": "text", "text": str(text)}:
+            return text.split("\n")
+        case {"type": "image", "data": str(data), "mimeType": kind}:
             short = hashlib.sha256(data.encode()).hexdigest()[:12]
-            return [f"image {block['mimeType']}, {len(data)} characters, sha256 {short}"]
+            return [f"image {kind}, {len(data)} characters, sha256 {short}"]
         case _:
             return [json.dumps(block, ensure_ascii=False)]
 

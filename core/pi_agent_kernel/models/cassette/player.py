@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
 import anyio.lowlevel
 import msgspec
 
+from pi_agent_kernel.abort import OperationAborted
 from pi_agent_kernel.errors import ModelError, error_text
-from pi_agent_kernel.events import AssistantMessageEvent, StreamError
-from pi_agent_kernel.json_value import thaw
+from pi_agent_kernel.events import AssistantMessageEvent, StreamDone, StreamError
 from pi_agent_kernel.models.cassette.conversation import Seen, follow, model_spec
 from pi_agent_kernel.models.cassette.difference import describe_difference
 from pi_agent_kernel.models.cassette.reader import Exchange, read_cassette
 from pi_agent_kernel.models.cassette.redaction import Redactor
 from pi_agent_kernel.models.cassette.response import Played, final_diagnostics
+from pi_agent_kernel.models.overflow import error_details
+from pi_agent_kernel.models.retry import DEFAULT_MAX_RETRY_DELAY_MS, pause
+from pi_agent_kernel.models.transient import transient_kind, wait_wanted_ms
 from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
 from pi_agent_kernel.response import ResponseBuilder
 
@@ -27,10 +29,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["CassettePlayer"]
-
-
-#: The longest wait a provider may ask for by default; a longer one ends the run instead.
-_LONGEST_WAIT_MS = 60_000
 
 
 class CassettePlayer:
@@ -104,20 +102,26 @@ class CassettePlayer:
         builder = ResponseBuilder(api=model.api, provider=model.provider, model=model.id)
         try:
             response = self._find(model, context, options)
-        except (ModelError, TypeError, ValueError) as error:
+            for retry in response.retries:
+                heard = None if options.on_retry is None else options.on_retry(retry)
+                if isinstance(heard, Awaitable):
+                    await cast("Awaitable[object]", heard)
+            builder = response.builder()
+            events, event = response.events(builder), None
+            while not isinstance(event, StreamDone | StreamError):
+                # The next event comes after the pause: an abort shows what was there before it.
+                await (pause(self._wait, signal) if self._wait else anyio.lowlevel.checkpoint())
+                if signal is not None:
+                    signal.raise_if_aborted()
+                event = next(events, None)
+                if event is None:
+                    return
+                yield _without_wait(event, options)
+        except OperationAborted:
+            yield builder.error("Request was aborted", aborted=True)
+        except Exception as error:  # noqa: BLE001 - MD-01: a failure is an event
             builder.fields["diagnostics"] = final_diagnostics()
             yield builder.error(error_text(error))
-            return
-        for retry in response.retries:
-            heard = None if options.on_retry is None else options.on_retry(retry)
-            if isinstance(heard, Awaitable):
-                await cast("Awaitable[object]", heard)
-        for event in response.events():
-            await (anyio.sleep(self._wait) if self._wait else anyio.lowlevel.checkpoint())
-            if signal is not None and signal.aborted:
-                yield builder.error("Request was aborted", aborted=True)
-                return
-            yield _without_wait(event, options)
 
     def _find(self, model: Model, context: TranscriptContext, options: StreamOptions) -> Played:
         with self._lock:
@@ -149,19 +153,25 @@ class CassettePlayer:
 
 
 def _without_wait(event: AssistantMessageEvent, options: StreamOptions) -> AssistantMessageEvent:
-    """Take the wait out of what a provider asked for; whether it is too long stays as it was."""
-    if not isinstance(event, StreamError) or not event.error.diagnostics:
+    """Have a failure that passes asked again at once; a wait that was too long stays as it was."""
+    if not isinstance(event, StreamError) or transient_kind(event.error) is None:
         return event
     limit = options.max_retry_delay_ms
-    longest = _LONGEST_WAIT_MS if limit is None else limit or float("inf")
-    entries: list[Any] = [thaw(entry) for entry in event.error.diagnostics]
-    for entry in entries:
-        details = cast("dict[str, Any]", entry).get("details") if isinstance(entry, dict) else None
-        if isinstance(details, dict):
-            known = cast("dict[str, Any]", details)
-            wait = known.get("retryAfterMs")
-            if isinstance(wait, int | float) and wait <= longest:
-                known["retryAfterMs"] = 0
-    return StreamError(
-        reason=event.reason, error=msgspec.structs.replace(event.error, diagnostics=entries)
+    longest = DEFAULT_MAX_RETRY_DELAY_MS if limit is None else limit or float("inf")
+    if (wait_wanted_ms(event.error) or 0) > longest:
+        return event
+    at_once = {
+        "type": "provider_error",
+        "timestamp": event.error.timestamp,
+        "details": {**error_details(event.error), "retryAfterMs": 0},
+    }
+    entries: list[Any] = [*(event.error.diagnostics or ())]
+    entries = [known for known in entries if not _is_provider_error(known)]
+    error = msgspec.structs.replace(event.error, diagnostics=[at_once, *entries])
+    return StreamError(reason=event.reason, error=error)
+
+
+def _is_provider_error(entry: object) -> bool:
+    return isinstance(entry, Mapping) and cast("Mapping[str, Any]", entry).get("type") == (
+        "provider_error"
     )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from pi_agent_kernel.errors import ModelError
-from pi_agent_kernel.models.cassette.conversation import Node, Seen, seen_of
-from pi_agent_kernel.models.cassette.recorder import HEADER
+from pi_agent_kernel.models.cassette.conversation import Node, Seen, is_failed, seen_of
+from pi_agent_kernel.models.cassette.file import HEADER, header_of, parse_line
 from pi_agent_kernel.models.cassette.redaction import Redactor
 from pi_agent_kernel.models.cassette.response import BLOCKS, ENDINGS, RETRY, Played
 from pi_agent_kernel.request import Model
@@ -75,12 +75,12 @@ class _Step(msgspec.Struct, rename="camel"):
     block: int
     id: str | None = None
     name: str | None = None
-    text: str | None = None
-    chunks: list[int] | None = None
+    text: str = ""
+    chunks: list[int] = []
     open: bool = False
-    content: str | None = None
-    redacted: bool | None = None
-    call: dict[str, Any] | None = None
+    content: str = ""
+    redacted: bool = False
+    call: dict[str, Any] = {}
 
 
 def read_cassette(path: str | PathLike[str]) -> Recorded:
@@ -127,14 +127,14 @@ class _Reader:
             # Without a newline it was being written when the recording program ended.
             is_last = self._at == len(self._lines)
             try:
-                value = json.loads(line)
+                value = parse_line(line)
             except ValueError as error:
                 if is_last:
                     break
                 raise self._bad(f"is no JSON: {error}") from None
             try:
                 self._read_line(value)
-            except (msgspec.ValidationError, ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 if is_last:
                     break
                 said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -149,16 +149,10 @@ class _Reader:
 
     def _read_header(self) -> None:
         self._at = 1
-        first = self._lines[0]
         if not any(line.strip() for line in self._lines):
             raise ModelError(f"The cassette {self._path} is empty: record it first.")
-        try:
-            header: Any = json.loads(first)
-        except ValueError:
-            header = None
-        known = cast("dict[str, Any]", header) if isinstance(header, dict) else {}
-        version = known.get("version")
-        if known.get("type") != HEADER["type"] or not isinstance(version, int):
+        version = header_of(self._lines[0]).get("version")
+        if type(version) is not int or version < 1:
             raise ModelError(
                 f"{self._path} is no cassette: its first line is not {json.dumps(HEADER)}."
             )
@@ -243,8 +237,9 @@ class _Reader:
                 raise ValueError(f"block {step.block} began as {self._begun[step.block]}")
             if kind == "toolCall" and begins and (step.id is None or step.name is None):
                 raise ValueError("a tool call begins with an id and a name")
-            length = len(step.text or "")
-            if step.chunks is not None and (sum(step.chunks) != length or min(step.chunks) < 0):
+            length = len(step.text)
+            negative = any(chunk < 0 for chunk in step.chunks)
+            if "chunks" in line and (negative or sum(step.chunks) != length):
                 raise ValueError(
                     f"its chunks add up to {sum(step.chunks)}, its text has {length} characters: "
                     "leave the chunks out to have it in one piece"
@@ -252,10 +247,18 @@ class _Reader:
             lines.append(line)
             return
         exchange = self._exchanges[self._number]
+        if exchange.response is not None:
+            raise ValueError(f"there are two responses to request {self._number}")
+        reasons = ENDINGS[line["type"]]
+        if reasons and line.get("stopReason") not in reasons:
+            raise ValueError(
+                f"the stopReason of {line['type']!r} is one of {', '.join(reasons)}, "
+                f"not {line.get('stopReason')!r}"
+            )
         played = Played(self._recorded.models[exchange.model], [*lines, line])
         message = played.message()  # also proves that it can be played
         exchange.response, self._response = played, None
-        if message is not None and message.stop_reason not in ("error", "aborted"):
+        if message is not None and not is_failed(message):
             end = self._ends[self._number]
             text = self._seen.text(message)
             self._replies[self._number] = end.add(text, self._number, answered=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -23,6 +20,7 @@ from pi_agent_kernel.models.cassette.conversation import (
     json_line,
     model_spec,
 )
+from pi_agent_kernel.models.cassette.file import HEADER, CassetteFile
 from pi_agent_kernel.models.cassette.redaction import Redactor
 from pi_agent_kernel.models.cassette.response import ResponseNotes, final_diagnostics
 from pi_agent_kernel.request import Model, StreamOptions, TranscriptContext
@@ -31,13 +29,16 @@ from pi_agent_kernel.streams import EventStream
 from pi_agent_kernel.wire import to_json
 
 if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
     from pi_agent_kernel.request import StreamFn
 
-__all__ = ["HEADER", "CassetteRecorder"]
-
-HEADER: dict[str, Any] = {"type": "cassette", "version": 1}
+__all__ = ["CassetteRecorder"]
 
 _ABORTED = "Request was aborted"
+# Why something cannot be recorded.
+_REFUSED = (ModelError, OSError, TypeError, ValueError, RecursionError)
 # Where a request went, what its headers held and what it costs are no part of what was said.
 _MODEL_FIELDS = (
     *("id", "name", "api", "provider", "reasoning", "input", "contextWindow", "maxTokens"),
@@ -56,8 +57,9 @@ class Place(NamedTuple):
 class CassetteRecorder:
     """Record what passes through stream functions into one file.
 
-    The first request of a recorder starts the file; one that was there is kept as `FILE.bak`. Any
-    number of agents, threads and event loops may share a recorder.
+    The first request of a recorder starts the file; one that was there is kept as `FILE.bak`
+    (`FILE.bak2` and so on). Any number of agents, threads and event loops may share a recorder; of
+    two recorders of one file, the one that began last has it.
 
     Args:
         path: The file. Its folder must exist.
@@ -66,18 +68,25 @@ class CassetteRecorder:
         ModelError: The file cannot be written, or is there and is no cassette.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+    def __init__(self, path: str | PathLike[str]) -> None:
         #: Responses written so far.
         self.responses: int = 0
-        #: Where the file is that was there before, once there is one.
-        self.backup: Path | None = None
+        self._file = CassetteFile(path)
         self._lock = threading.Lock()
         self._begin()
-        self._check()
 
     def __repr__(self) -> str:
         return f"<cassette recorder {self.path}: {self.responses} responses>"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    @property
+    def backup(self) -> Path | None:
+        """Where the recording is that was there before, once there is one."""
+        return self._file.backup
 
     def wrap(self, stream_fn: StreamFn) -> StreamFn:
         """Return a stream function that asks another one and records both sides.
@@ -89,7 +98,7 @@ class CassetteRecorder:
         def stream(model: Model, context: TranscriptContext, options: StreamOptions, /) -> Any:
             try:
                 place = self._write_request(model, context, options)
-            except (ModelError, OSError, TypeError, ValueError) as error:
+            except _REFUSED as error:
                 return _only(_failed(model, f"The request was not sent. {error_text(error)}"))
             take = _Take(self, place, model)
             listening = msgspec.structs.replace(options, on_retry=take.hearing(options.on_retry))
@@ -124,48 +133,30 @@ class CassetteRecorder:
                 raise ModelError(f"{self.path} was deleted while the reply came in.")
             lines = notes.lines(kind, message, self._redactor)
             response = {"type": "response", "request": place.number}
-            self._append([json_line(line) for line in (response, *lines)])
+            self._file.append([json_line(line) for line in (response, *lines)])
             self.responses += 1
             if message is not None and not is_failed(message):
                 text = Seen(self._redactor).text(message)
                 place.end.add(text, place.number, answered=True)
 
     def _begin(self) -> None:
-        self._size = 0
         self._count = 0
         self._redactor = Redactor()
         self._seen = Seen(self._redactor)
         self._root: Node[None] = Node()
         self._models: dict[str, dict[str, Any]] = {}
 
-    def _check(self) -> None:
-        path = self.path
-        if path.is_dir():
-            raise ModelError(f"{path} is a folder: name a file in it, such as {path}/demo.jsonl.")
-        if not path.parent.is_dir():
-            raise ModelError(f"There is no folder {path.parent}: make it, then record into {path}.")
-        if path.exists() and not path.is_file():
-            raise ModelError(f"{path} is no ordinary file: record into another one.")
-        if path.exists() and path.stat().st_size and not is_cassette(path):
-            raise ModelError(
-                f"{path} is there and is no cassette: choose another name, or delete it first."
-            )
-        for place in (path, path.parent):
-            if place.exists() and not os.access(place, os.W_OK):
-                raise ModelError(f"{place} cannot be written: record into another file.")
-
     def _write_request(
         self, model: Model, context: TranscriptContext, options: StreamOptions
     ) -> Place:
         with self._lock:
-            if self._size and not self.path.exists():
+            if self._file.begin_again():
                 self._begin()  # deleting the file is how one starts over
             if self._redactor.learn(model, options):
                 self._seen.forget()
             texts = self._seen.texts(context.messages)
             lines: list[str] = []
-            if not self._size:
-                self._check()
+            if not self._file.begun:
                 lines.append(json_line(HEADER))
             spec = self._redactor.text(model_spec(model))
             described = self._redactor.json(_described(model))
@@ -181,40 +172,11 @@ class CassetteRecorder:
                     request["keep"] = known
             lines.append(json_line(request))
             lines.extend('{"type": "message", ' + text[1:] for text in texts[known:])
-            self._append(lines)
+            self._file.append(lines)
             for text in texts[known:]:
                 node = node.add(text, number)
             self._count, self._models[spec] = number, described
             return Place(number, node, self._root)
-
-    def _append(self, lines: list[str]) -> None:
-        added = "".join(f"{line}\n" for line in lines).encode()
-        if not self._size:
-            self._keep_earlier()
-        elif self.path.stat().st_size != self._size:
-            raise ModelError(
-                f"{self.path} was changed by somebody else while it was recorded: "
-                "record into another file, or delete it to start over."
-            )
-        try:
-            with self.path.open("ab") as file:
-                file.write(added)
-        except OSError:
-            # What was written of it would make the file unreadable.
-            if self.path.exists():
-                os.truncate(self.path, self._size)
-            raise
-        self._size += len(added)
-
-    def _keep_earlier(self) -> None:
-        if not self.path.exists():
-            return
-        if not has_response(self.path):
-            self.path.unlink()
-            return
-        backup = self.path.with_name(f"{self.path.name}.bak")
-        self.path.replace(backup)
-        self.backup = backup
 
 
 class _Take:
@@ -233,21 +195,14 @@ class _Take:
         if not isinstance(event, StreamDone | StreamError):
             self._notes.add(event)
             return event
+        if self.written:
+            return event
         message = event.message
         if message.stop_reason == "pending":
-            message = msgspec.structs.replace(message, stop_reason=event.reason)
-        try:
-            self._write("done" if isinstance(event, StreamDone) else "error", message)
-        except (ModelError, OSError, TypeError, ValueError) as error:
-            text = f"The reply could not be recorded. {error_text(error)}"
-            lost = msgspec.structs.replace(
-                message,
-                stop_reason="error",
-                error_message=text,
-                diagnostics=final_diagnostics(),
-            )
-            return StreamError(reason="error", error=lost)
-        return event
+            failed = isinstance(event, StreamError)
+            meant = event.reason if event.reason != "pending" else "error" if failed else "stop"
+            message = msgspec.structs.replace(message, stop_reason=meant)
+        return self._write("error" if is_failed(message) else "done", message) or event
 
     def hearing(self, on_retry: Callable[..., object] | None) -> Callable[[ModelRetry], object]:
         """Return an `on_retry` that takes note of every attempt and tells the given one."""
@@ -258,10 +213,13 @@ class _Take:
 
         return hear
 
-    def ended(self) -> None:
-        """Note that the stream is over; without a last event that is a response, too."""
-        if not self.written:
-            self._write("cut", None)
+    def ended(self) -> StreamError | None:
+        """Note that the stream is over; without a last event that is a response, too.
+
+        Returns:
+            What to end it with if that cannot be recorded.
+        """
+        return None if self.written else self._write("cut", None)
 
     def broken(self, error: BaseException) -> None:
         """Note that the stream raised, or was left: whoever left it has aborted."""
@@ -273,10 +231,8 @@ class _Take:
             stop_reason="aborted" if aborted else "error",
             error_message=_ABORTED if aborted else error_text(error),
         )
-        try:
-            self._write("error", message)
-        except (ModelError, OSError, TypeError, ValueError):
-            return  # the request stands there without a response, which replay explains
+        # Unrecorded, the request stands there without a response, which replay explains.
+        self._write("error", message)
 
     async def follow(
         self, stream: AsyncGenerator[AssistantMessageEvent, None]
@@ -285,7 +241,9 @@ class _Take:
         try:
             async for event in stream:
                 yield self.note(event)
-            self.ended()
+            lost = self.ended()
+            if lost is not None:
+                yield lost
         except BaseException as error:
             self.broken(error)
             raise
@@ -301,9 +259,20 @@ class _Take:
             raise
         return _Followed(self, stream)
 
-    def _write(self, kind: str, message: AssistantMessage | None) -> None:
+    def _write(self, kind: str, message: AssistantMessage | None) -> StreamError | None:
+        """Write the response; returns the event that says why it could not be."""
         self.written = True
-        self._recorder.write_response(self._place, self._notes, kind, message)
+        try:
+            self._recorder.write_response(self._place, self._notes, kind, message)
+        except _REFUSED as error:
+            lost = msgspec.structs.replace(
+                message or self._notes.partial(),
+                stop_reason="error",
+                error_message=f"The reply could not be recorded. {error_text(error)}",
+                diagnostics=final_diagnostics(),
+            )
+            return StreamError(reason="error", error=lost)
+        return None
 
 
 class _Followed(AsyncIterator[AssistantMessageEvent]):
@@ -320,7 +289,7 @@ class _Followed(AsyncIterator[AssistantMessageEvent]):
                 self._events = aiter(self._stream)
             return self._take.note(await anext(self._events))
         except StopAsyncIteration:
-            return self._take.note(await self._last())
+            return await self._last()
         except BaseException as error:
             self._take.broken(error)
             raise
@@ -330,28 +299,13 @@ class _Followed(AsyncIterator[AssistantMessageEvent]):
         stream = self._stream
         if isinstance(stream, EventStream) and stream.settled and not self._take.written:
             result = await cast("EventStream[Any, AssistantMessage]", stream).result()
-            if result.stop_reason in ("error", "aborted"):
-                return StreamError(reason=result.stop_reason, error=result)
-            return StreamDone(reason=result.stop_reason, message=result)
-        self._take.ended()
-        raise StopAsyncIteration
-
-
-def is_cassette(path: Path) -> bool:
-    """Tell whether a file begins as a cassette of any version does."""
-    with path.open("rb") as file:
-        first = file.readline(1000)
-    try:
-        header: Any = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(header, dict) and cast("dict[str, Any]", header).get("type") == "cassette"
-
-
-def has_response(path: Path) -> bool:
-    """Tell whether a cassette holds anything worth keeping."""
-    with path.open("rb") as file:
-        return any(line.startswith(b'{"type": "response"') for line in file)
+            if is_failed(result):
+                return self._take.note(StreamError(reason=result.stop_reason, error=result))
+            return self._take.note(StreamDone(reason=result.stop_reason, message=result))
+        lost = self._take.ended()
+        if lost is None:
+            raise StopAsyncIteration
+        return lost
 
 
 def _described(model: Model) -> dict[str, Any]:

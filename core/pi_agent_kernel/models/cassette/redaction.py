@@ -6,10 +6,14 @@ the provider sent none, become numbers: they would differ from one recording to 
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from pi_agent_kernel.request import Model, StreamOptions
@@ -39,12 +43,18 @@ _PATTERNS = (
     rf"{_START}(?:gsk_|hf_|xai-|glpat-)[A-Za-z0-9_-]{{20,}}",  # Groq, Hugging Face, xAI, GitLab
     rf"{_START}xox[abeoprs]-[A-Za-z0-9-]{{10,}}",  # Slack
     rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]+",  # JSON web tokens
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*PRIVATE KEY-----",
+    # Up to the next five dashes and no farther, so that many beginnings are read once.
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*-----END [A-Z ]*PRIVATE KEY-----",
     rf"(?P<keep_header>{_HEADER})[^\s\"',;\\]{{8,}}",
     r"(?P<keep_bearer>\b(?i:bearer)\s+)[A-Za-z0-9._~+/=-]{20,}",
     r"(?P<keep_address>://[^/\s:@\"']+:)[^/\s@\"']+(?=@)",
 )
 _MADE_UP = r"(?P<made>pyd_ai_[0-9a-f]{32}|\btool:[0-9a-f]{12,}:\d+\b)"
+# Of a pair of surrogates both at once, then they are one character.
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+)
 _SCHEMES = re.compile(r"(?i:bearer|basic|token)\s+")
 
 
@@ -77,38 +87,26 @@ class Redactor:
         return True
 
     def text(self, text: str) -> str:
-        """Return the text without secrets."""
-        return self._pattern.sub(self._replacement, text)
+        """Return the text without secrets, those included that JSON has escaped in it."""
+        return _replaced(text, self._found(text))
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
         """Return as many pieces without secrets; one may reach over several of them."""
         whole = "".join(pieces)
-        cuts: list[int] = []
-        end = 0
-        for piece in pieces:
-            end += len(piece)
-            cuts.append(end)
-        shown: list[str] = []
-        done, at = 0, 0  # characters of the text so far, and of the one without secrets
-        moved: list[int] = []
-        waiting = iter(cuts)
-        cut = next(waiting, None)
-        for match in self._pattern.finditer(whole):
-            while cut is not None and cut <= match.start():
-                moved.append(at + cut - done)
-                cut = next(waiting, None)
-            instead = self._replacement(match)
-            shown += (whole[done : match.start()], instead)
-            at += match.start() - done + len(instead)
-            done = match.end()
-            while cut is not None and cut < done:
-                moved.append(at)
-                cut = next(waiting, None)
-        while cut is not None:
-            moved.append(at + cut - done)
-            cut = next(waiting, None)
-        text = "".join([*shown, whole[done:]])
-        return [text[a:b] for a, b in zip([0, *moved], moved, strict=False)]
+        found = self._found(whole)
+        waiting = deque(found)
+        shift = 0
+        moved = [0]  # where the pieces end in the text without secrets
+        for cut in accumulate(map(len, pieces)):
+            while waiting and waiting[0].end <= cut:
+                span = waiting.popleft()
+                shift += len(span.instead) - (span.end - span.start)
+            if waiting and waiting[0].start < cut:
+                moved.append(waiting[0].start + shift + len(waiting[0].instead))
+            else:
+                moved.append(cut + shift)
+        text = _replaced(whole, found)
+        return [text[start:end] for start, end in pairwise(moved)]
 
     def json(self, value: Any) -> Any:
         """Return the JSON value with all its text redacted, names of fields included.
@@ -128,13 +126,76 @@ class Redactor:
             return [self.json(item) for item in cast("Sequence[Any]", value)]
         return value
 
-    def _replacement(self, match: re.Match[str]) -> str:
+    def _found(self, text: str) -> list[_Span]:
+        """Return what is to be replaced, in order; also what shows only without its escapes."""
+        found = [self._span(match) for match in self._pattern.finditer(text)]
+        if "\\" not in text:
+            return found
+        inner, outer_place = _unescaped(text)
+        if inner == text:
+            return found
+        for start, end, instead in self._found(inner):
+            found.append(_Span(outer_place(start), outer_place(end), instead))
+        return _merged(found)
+
+    def _span(self, match: re.Match[str]) -> _Span:
         groups = match.groupdict()
         made = groups.pop("made")
         if made is not None:
             prefix = "tool:" if made.startswith("tool:") else "pyd_ai_"
-            return self._numbers.setdefault(made, f"{prefix}{len(self._numbers) + 1}")
-        return next((kept for kept in groups.values() if kept is not None), "") + REDACTED
+            number = self._numbers.setdefault(made, f"{prefix}{len(self._numbers) + 1}")
+            return _Span(match.start(), match.end(), number)
+        kept = next((kept for kept in groups.values() if kept is not None), "")
+        return _Span(match.start() + len(kept), match.end(), REDACTED)
+
+
+class _Span(NamedTuple):
+    """Be a part of a text, and what stands there instead."""
+
+    start: int
+    end: int
+    instead: str
+
+
+def _replaced(text: str, found: Iterable[_Span]) -> str:
+    shown: list[str] = []
+    done = 0
+    for span in found:
+        shown += (text[done : span.start], span.instead)
+        done = span.end
+    return "".join([*shown, text[done:]])
+
+
+def _merged(spans: Iterable[_Span]) -> list[_Span]:
+    """Return spans in order of which none overlaps another."""
+    merged: list[_Span] = []
+    for span in sorted(spans):
+        if merged and span.start < merged[-1].end:
+            last = merged[-1]
+            merged[-1] = _Span(last.start, max(last.end, span.end), last.instead)
+        else:
+            merged.append(span)
+    return merged
+
+
+def _unescaped(text: str) -> tuple[str, Callable[[int], int]]:
+    """Resolve JSON's escapes, and tell where a place of the result is in the text."""
+    parts: list[str] = []
+    inner, outer = [0], [0]  # the same places in both: the beginning, and after each escape
+    size = 0
+    for match in _ESCAPE.finditer(text):
+        before, meant = text[outer[-1] : match.start()], json.loads(f'"{match[0]}"')
+        parts += (before, meant)
+        size += len(before) + len(meant)
+        inner.append(size)
+        outer.append(match.end())
+    parts.append(text[outer[-1] :])
+
+    def outer_place(place: int) -> int:
+        nearest = bisect_right(inner, place) - 1
+        return outer[nearest] + place - inner[nearest]
+
+    return "".join(parts), outer_place
 
 
 def _compiled(secrets: frozenset[str]) -> re.Pattern[str]:

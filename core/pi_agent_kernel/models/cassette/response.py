@@ -38,8 +38,12 @@ __all__ = ["BLOCKS", "ENDINGS", "RETRY", "Played", "ResponseNotes", "final_diagn
 BLOCKS = ("text", "thinking", "toolCall")
 #: What may come before the blocks: an attempt that failed and was made again.
 RETRY = "retry"
-#: What the last line of a response may be.
-ENDINGS = ("done", "error", "cut")
+#: What the last line of a response may be, and which reasons it may give.
+ENDINGS: dict[str, tuple[str, ...]] = {
+    "done": ("stop", "length", "toolUse", "deferred"),
+    "error": ("error", "aborted"),
+    "cut": (),
+}
 
 _KINDS: dict[type[Any], str] = {
     TextStart: "text",
@@ -118,6 +122,10 @@ class ResponseNotes:
             kind: One of `ENDINGS`.
             message: The final message; None for a stream that just ended.
             redactor: What takes the secrets out.
+
+        Raises:
+            TypeError: Something in the message has no JSON form.
+            ValueError: The message could not be read back; the error names its field.
         """
         steps = [*(redactor.json(_retry_line(one)) for one in self._retries)]
         steps += self._steps(redactor)
@@ -133,6 +141,7 @@ class ResponseNotes:
                 last[name] = _untimed(value) if name == "diagnostics" else value
         if Played(self._model, [*steps, last]).content() != wire["content"]:
             last["content"] = wire["content"]
+        Played(self._model, [*steps, last]).message()  # what cannot be read is not written
         return [*steps, last]
 
     def _add_step(self, event: Any) -> None:
@@ -201,36 +210,38 @@ class Played:
 
     def content(self) -> list[Any]:
         """Return the blocks of the final message in their wire form."""
-        return self._content(self._builder(), play=True)
+        return self._content(self.builder(), play=True)
 
     def message(self) -> AssistantMessage | None:
         """Return the final message; None if the stream ended without one."""
         if self._last["type"] == "cut":
             return None
-        builder = self._builder()
+        builder = self.builder()
         return self._message(builder, self._content(builder, play=True))
 
-    def events(self) -> Iterator[AssistantMessageEvent]:
-        """Stream it again, as it came."""
-        last, builder = self._last, self._builder()
-        if last.get("started", True):
-            yield builder.start()
-            yield from self._updates(builder)
-        if last["type"] == "cut":
-            return
-        message = self._message(builder, self._content(builder))
-        if last["type"] == "done":
-            yield StreamDone(reason=message.stop_reason, message=message)
-        else:
-            yield StreamError(reason=message.stop_reason, error=message)
-
-    def _builder(self) -> ResponseBuilder:
+    def builder(self) -> ResponseBuilder:
+        """Return what a stream of it is built with."""
         last, model = self._last, self._model
         return ResponseBuilder(
             api=last.get("api", model.api),
             provider=last.get("provider", model.provider),
             model=last.get("model", model.id),
         )
+
+    def events(self, builder: ResponseBuilder) -> Iterator[AssistantMessageEvent]:
+        """Stream it again, as it came."""
+        last = self._last
+        started = last.get("started", True)
+        if started:
+            yield builder.start()
+            yield from self._updates(builder)
+        if last["type"] == "cut":
+            return
+        message = self._message(builder, self._content(builder, play=not started))
+        if last["type"] == "done":
+            yield StreamDone(reason=message.stop_reason, message=message)
+        else:
+            yield StreamError(reason=message.stop_reason, error=message)
 
     def _content(self, builder: ResponseBuilder, *, play: bool = False) -> list[Any]:
         if "content" in self._last:
@@ -246,7 +257,7 @@ class Played:
             **{name: value for name, value in self._last.items() if name not in _MARKS},
             "content": content,
         }
-        if "diagnostics" in fields:
+        if isinstance(fields.get("diagnostics"), list):
             now = fields["timestamp"]
             fields["diagnostics"] = [
                 {**entry, "timestamp": now} if _is_timed(entry) else entry

@@ -7,11 +7,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.models.families import refined
+from pi_agent_kernel.models.families.token_counts import whole_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from anthropic.types.beta import BetaRawMessageDeltaEvent, BetaRawMessageStreamEvent
+    from anthropic.types.beta import (
+        BetaRawMessageDeltaEvent,
+        BetaRawMessageStartEvent,
+        BetaRawMessageStreamEvent,
+    )
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
 
@@ -70,7 +75,14 @@ def _model_class() -> type[AnthropicModel]:
     class WholeStream(AnthropicStreamedResponse):
         """Count a reply as complete only once its last event has come, not its stop reason."""
 
+        def _map_message_start(self, event: BetaRawMessageStartEvent) -> None:
+            message: Any = event.message
+            if message is not None:
+                message.usage = whole_counts(message.usage) or _no_usage()
+            super()._map_message_start(event)
+
         def _map_message_delta(self, event: BetaRawMessageDeltaEvent) -> None:
+            event.usage = whole_counts(event.usage) or _no_usage()
             super()._map_message_delta(event)
             self._state_at_the_end = self.state
             self.state = "incomplete"
@@ -90,3 +102,10 @@ def _model_class() -> type[AnthropicModel]:
             return refined(WholeStream, response)
 
     return WholeModel
+
+
+def _no_usage() -> Any:
+    """Return a report that counts nothing."""
+    from anthropic.types.beta import BetaUsage
+
+    return BetaUsage(input_tokens=0, output_tokens=0)

@@ -24,7 +24,11 @@ import anyio
 import anyio.to_thread
 
 from pi_agent_kernel.models.error_kinds import ReplyError, kind_of
+from pi_agent_kernel.models.families.token_counts import whole_counts
+from pi_agent_kernel.models.headers import check_headers
 from pi_agent_kernel.models.provider_http import CONNECT_TIMEOUT, current_exchange
+from pi_agent_kernel.models.provider_words import WEB_PAGE, is_web_page, json_of
+from pi_agent_kernel.models.retry_headers import wait_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build_model", "settings_for", "thinking_settings"]
 
+#: Counts that every report of usage has.
+_COUNTS = ("inputTokens", "outputTokens", "totalTokens")
 _FRAMES = "application/vnd.amazon.eventstream"
 
 
@@ -82,15 +88,17 @@ class _Sender:
         from botocore.config import Config
         from botocore.exceptions import NoRegionError
 
-        env = reach.env
+        def given(name: str) -> str | None:
+            return reach.env.get(name, "").strip() or None
+
         self._key = reach.key
         self._http = reach.client
         session: Any = boto3.Session(
-            aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
-            aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
-            aws_session_token=env.get("AWS_SESSION_TOKEN"),
-            profile_name=env.get("AWS_PROFILE"),
-            region_name=env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION"),
+            aws_access_key_id=given("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=given("AWS_SECRET_ACCESS_KEY"),
+            aws_session_token=given("AWS_SESSION_TOKEN"),
+            profile_name=given("AWS_PROFILE"),
+            region_name=given("AWS_REGION") or given("AWS_DEFAULT_REGION"),
         )
         self._region: str = session.region_name or ""
         if not self._region and reach.base_url:
@@ -175,6 +183,7 @@ def _signing(sign: Any) -> Any:
             self, request: httpx2.Request
         ) -> Generator[httpx2.Request, httpx2.Response, None]:
             sign(request)
+            check_headers(request.headers.multi_items())
             yield request
 
     return Signing()
@@ -197,9 +206,8 @@ def _sign(request: httpx2.Request, *, credentials: Any, region: str) -> None:
 
 def _refusal(status: int | None, body: bytes, headers: Mapping[str, str]) -> ReplyError:
     """Return the error of a refused request, or of an exception among the frames."""
-    try:
-        said: Any = json.loads(body)
-    except ValueError:
+    said: Any = json_of(body)
+    if said is None:
         said = body.decode(errors="replace").strip()
     message = said
     if isinstance(said, dict):
@@ -212,15 +220,14 @@ def _refusal(status: int | None, body: bytes, headers: Mapping[str, str]) -> Rep
     message = message or headers.get(":error-message") or ""
     code = code.partition(":")[0].rpartition("#")[2]
     text = str(message)
-    if text.lower().lstrip().startswith(("<!doctype", "<html")):
-        text = "it answered with a web page"
-    wait = headers.get("retry-after", "")
+    if is_web_page(text):
+        text = WEB_PAGE
     return ReplyError(
         f"{code}: {text}" if code and text else code or text or "no reason given",
         kind_of(f"{code} {text}", status, otherwise="server"),
         told=True,
         status=status,
-        retry_after=float(wait) if wait.replace(".", "", 1).isdigit() else None,
+        retry_after=wait_wanted(headers),
     )
 
 
@@ -255,7 +262,11 @@ class _Events:
         headers: dict[str, str] = frame.headers
         if headers.get(":message-type") != "event":
             raise _refusal(None, frame.payload, headers)
-        return {headers[":event-type"]: json.loads(frame.payload)}
+        event: dict[str, Any] = {headers[":event-type"]: json.loads(frame.payload)}
+        usage = event.get("metadata", {}).get("usage")
+        if usage is not None:
+            event["metadata"]["usage"] = whole_counts(usage, always=_COUNTS) or {}
+        return event
 
 
 def _with_bytes(event: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.models.families import refined
+from pi_agent_kernel.models.families.token_counts import whole_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from google.genai.types import Part
+    from google.genai.types import GenerateContentResponse, Part
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models import StreamedResponse
     from pydantic_ai.models.google import GoogleModel
@@ -119,6 +120,11 @@ def _model_class() -> type[GoogleModel]:
     @dataclass
     class WholeCalls(GeminiStreamedResponse):
         _call: _CallInPieces | None = field(default=None, init=False)
+
+        def _add_chunk_usage(self, chunk: GenerateContentResponse) -> None:
+            if chunk.usage_metadata is not None:
+                whole_counts(chunk.usage_metadata)
+            super()._add_chunk_usage(chunk)
 
         def _map_part(self, part: Part) -> Iterator[ModelResponseStreamEvent]:
             call = part.function_call

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.models.error_kinds import ReplyError
 from pi_agent_kernel.models.families import refined
+from pi_agent_kernel.models.families.chat_chunks import CallFragments, Chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models.groq import GroqModel, GroqStreamedResponse
@@ -54,6 +55,19 @@ def _model_class() -> type[GroqModel]:
 
     @dataclass
     class StrictStream(GroqStreamedResponse):
+        fragments: CallFragments = field(default_factory=CallFragments, init=False)
+
+        async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+            async for event in super()._get_event_iterator():
+                yield event
+            self.fragments.check_end()
+
+        def _map_chunk(self, chunk: Any) -> Iterator[ModelResponseStreamEvent]:
+            for choice in chunk.choices or ():
+                if choice.delta is not None and choice.delta.tool_calls:
+                    choice.delta.tool_calls = self.fragments.assigned(choice.delta.tool_calls)
+            return super()._map_chunk(chunk)
+
         def _map_tool_use_failed(
             self, failed_generation: Any
         ) -> Iterator[ModelResponseStreamEvent]:
@@ -70,9 +84,12 @@ def _model_class() -> type[GroqModel]:
 
     class StrictModel(GroqModel):
         async def _process_streamed_response(
-            self, *given: Any, **named: Any
+            self, response: Any, *given: Any, **named: Any
         ) -> GroqStreamedResponse:
-            response = await super()._process_streamed_response(*given, **named)
-            return refined(StrictStream, response)
+            chunks: Any = Chunks(response)
+            streamed = await super()._process_streamed_response(chunks, *given, **named)
+            strict = refined(StrictStream, streamed)
+            strict.fragments = CallFragments()
+            return strict
 
     return StrictModel

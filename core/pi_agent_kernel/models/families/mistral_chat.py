@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pi_agent_kernel.models.error_kinds import told_by_server
 from pi_agent_kernel.models.families import refined
+from pi_agent_kernel.models.families.token_counts import whole_counts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models import StreamedResponse
@@ -52,6 +53,11 @@ def _model_class() -> type[MistralModel]:
 
     @dataclass
     class TellingStream(MistralStreamedResponse):
+        def _map_chunk(self, chunk: Any) -> Iterator[ModelResponseStreamEvent]:
+            if chunk.usage is not None:
+                whole_counts(chunk.usage)
+            return super()._map_chunk(chunk)
+
         async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
             try:
                 async for event in super()._get_event_iterator():

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from pi_agent_kernel.models.error_kinds import ReplyError, told_by_server
+from pi_agent_kernel.models.error_kinds import told_by_server
+from pi_agent_kernel.models.families.chat_chunks import CallFragments, Chunks
 from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from openai.types.chat import ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
@@ -80,54 +81,6 @@ def own_settings(options: StreamOptions, reach: Reach) -> dict[str, Any]:
     return settings
 
 
-class _CallIndexes:
-    """Give every fragment of a tool call the index of its call (E02, E03).
-
-    Some servers leave the index out. An id or a name then says which call a fragment belongs to,
-    or that a new one begins; a bare piece of arguments belongs to the only call there is.
-    """
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, int] = {}
-        self._names: dict[int, str] = {}
-        self._named: set[int] = set()
-        self._seen: set[int] = set()
-
-    def assign(self, fragment: Any) -> None:
-        """Set `fragment.index` where it is missing; take a name out that is told again.
-
-        Raises:
-            ReplyError: It could belong to several calls.
-        """
-        index: int | None = getattr(fragment, "index", None)
-        call_id: str | None = getattr(fragment, "id", None)
-        if index is None:
-            function = getattr(fragment, "function", None)
-            if call_id and call_id in self._by_id:
-                index = self._by_id[call_id]
-            elif call_id or getattr(function, "name", None) or not self._seen:
-                index = max(self._seen, default=-1) + 1
-            elif len(self._seen) == 1:
-                index = max(self._seen)
-            else:
-                raise ReplyError(
-                    "The server sent a piece of tool arguments that does not say which of "
-                    f"{len(self._seen)} calls it belongs to. Nothing was run; ask for one call at "
-                    "a time or use another server.",
-                    "unexpected",
-                )
-            fragment.index = index
-        self._seen.add(index)
-        if call_id:
-            self._by_id[call_id] = index
-        function = getattr(fragment, "function", None)
-        name: str | None = getattr(function, "name", None)
-        if function is not None and name and self._names.setdefault(index, name) == name:
-            if index in self._named:
-                function.name = None  # pieces of a name would be joined
-            self._named.add(index)
-
-
 @cache
 def _model_class() -> type[OpenAIChatModel]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
@@ -137,16 +90,20 @@ def _model_class() -> type[OpenAIChatModel]:
 
     @dataclass
     class StrictStream(OpenAIStreamedResponse):
-        _indexes: _CallIndexes = field(default_factory=_CallIndexes, init=False)
+        _calls: CallFragments = field(default_factory=CallFragments, init=False)
         _exchange: Exchange | None = field(default_factory=current_exchange.get, init=False)
         _usage_stands_alone: bool = field(default=False, init=False)
+
+        async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+            async for event in super()._get_event_iterator():
+                yield event
+            self._calls.check_end()
 
         def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
             fragments = choice.delta.tool_calls
             if not fragments:
                 return ()
-            for fragment in fragments:
-                self._indexes.assign(fragment)
+            choice.delta.tool_calls = self._calls.assigned(fragments)
             return super()._map_tool_call_delta(choice)
 
         def _map_usage(self, response: ChatCompletionChunk) -> RequestUsage:
@@ -186,5 +143,11 @@ def _model_class() -> type[OpenAIChatModel]:
         @property
         def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
             return StrictStream
+
+        async def _process_streamed_response(
+            self, response: Any, *given: Any, **named: Any
+        ) -> OpenAIStreamedResponse:
+            chunks: Any = Chunks(response)
+            return await super()._process_streamed_response(chunks, *given, **named)
 
     return StrictModel

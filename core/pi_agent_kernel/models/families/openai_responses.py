@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.models.families.openai_chat import own_settings
 from pi_agent_kernel.models.families.openai_chat import thinking_settings as chat_thinking
+from pi_agent_kernel.models.families.token_counts import whole_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,8 @@ _ITEMS = frozenset(
         "compaction",
     }
 )
+#: Counts that every report of usage has.
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 _LEFT_OUT = (
     "response.custom_tool_call",
     "response.shell_call",
@@ -69,7 +72,7 @@ _LEFT_OUT = (
 
 
 class _KnownEvents:
-    """Leave out events that pydantic-ai would only warn of."""
+    """Leave out events that pydantic-ai would only warn of, and what is no event (E19)."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
@@ -85,7 +88,12 @@ class _KnownEvents:
     async def __anext__(self) -> Any:
         while True:
             event = await anext(self._events)
-            kind: str = event.type
+            kind: str = getattr(event, "type", None) or ""
+            if not kind:
+                continue
+            whole = getattr(event, "response", None)
+            if whole is not None:
+                whole.usage = whole_counts(whole.usage, always=_COUNTS)
             if kind.startswith("response.output_item."):
                 if event.item.type in _ITEMS:
                     return event
