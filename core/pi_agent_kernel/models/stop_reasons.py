@@ -79,7 +79,7 @@ def ending_of(api: str, raw: str, classed: str | None) -> Ending | None:
 
     Source: E05, E20.
     """
-    if classed in _CLASSED:
+    if classed is not None and classed in _CLASSED:
         return _CLASSED[classed]
     word = raw.lower()
     for ending, words in _ENDINGS.get(api, _CHAT).items():

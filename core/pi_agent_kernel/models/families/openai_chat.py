@@ -234,10 +234,12 @@ def _model_class() -> type[OpenAIChatModel]:
 def _openrouter_class() -> type[OpenRouterModel]:
     from pydantic_ai.models.openrouter import OpenRouterModel, OpenRouterStreamedResponse
 
+    strict: Any = _stream_class()  # both bases have the same root, which types cannot tell
+
     @dataclass
-    class StrictStream(_stream_class(), OpenRouterStreamedResponse):
+    class StrictStream(strict, OpenRouterStreamedResponse):
         def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
-            details = super()._map_chunk_provider_details(chunk) or {}
+            details: dict[str, Any] = super()._map_chunk_provider_details(chunk) or {}
             if getattr(chunk.usage, "cost", None) == 0:
                 details["cost"] = 0  # free is a price, too
             return details or None
