@@ -1,7 +1,8 @@
 """pi-notebook: an agent inside your notebook.
 
     %load_ext pi_notebook          the magics %%agent and %agent
-    import pi_notebook as pi       pi.agent, pi.agents, @pi.tool, pi.record, pi.replay
+    import pi_notebook as pi       pi.agent, pi.agents, @pi.tool, pi.record, pi.replay,
+                                   @pi.on, @pi.before, @pi.after, pi.hooks
 
 Importing it imports neither IPython nor a provider; each name is looked up when it is used.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pi_notebook.cassettes import record as record
     from pi_notebook.cassettes import replay as replay
+    from pi_notebook.cell_hooks import CellHooks as CellHooks
     from pi_notebook.errors import AgentAborted as AgentAborted
     from pi_notebook.errors import AgentFailed as AgentFailed
     from pi_notebook.errors import AgentUnavailable as AgentUnavailable
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     agent: NotebookAgent
     agents: Agents
+    hooks: CellHooks
+    after: Any
+    before: Any
+    on: Any
     tool: Any
 
 __all__ = [
@@ -28,9 +34,13 @@ __all__ = [
     "AgentFailed",
     "AgentUnavailable",
     "NotebookAgent",
+    "after",
     "agent",
     "agents",
+    "before",
+    "hooks",
     "load_ipython_extension",
+    "on",
     "record",
     "replay",
     "tool",
@@ -70,6 +80,10 @@ def __getattr__(name: str) -> Any:
         from pi_notebook.notebook_agent import NotebookAgent
 
         return NotebookAgent
+    if name in ("on", "before", "after", "hooks"):
+        from pi_notebook.cell_hooks import hooks
+
+        return hooks if name == "hooks" else getattr(hooks, name)
     if name in ("record", "replay"):
         from pi_notebook import cassettes
 

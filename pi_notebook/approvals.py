@@ -54,6 +54,10 @@ class Policy:
         answers: list[Answer] = [self.effects[effect] for effect in tool.effects or ("undeclared",)]
         return max(answers, key=_ANSWERS.index)
 
+    def with_tool(self, name: str, answer: Answer) -> Policy:
+        """Return this policy with the answer of one tool replaced."""
+        return Policy(self.effects, {**self.tools, name: answer})
+
     def with_rules(self, text: str) -> Policy:
         """Return this policy with some answers replaced.
 
@@ -230,9 +234,9 @@ class Approvals(Mapping[int, PendingCall]):
             del self._pending[call.number]
         if call.always:
             answer: Answer = "deny" if result is not None and result.block else "allow"
-            self.policy = self.policy.with_rules(f"tool:{tool.name}={answer}")
+            self.policy = self.policy.with_tool(tool.name, answer)
             if self.for_run is not None:
-                self.for_run = self.for_run.with_rules(f"tool:{tool.name}={answer}")
+                self.for_run = self.for_run.with_tool(tool.name, answer)
         return result
 
 

@@ -77,6 +77,11 @@ def _cell_parser() -> _Parser:
         help="go on at the end; without it a cell that runs again takes its former turn's place",
     )
     option(
+        "--once",
+        action="store_true",
+        help="show the answer of before if prompt, values, model and tools are the same",
+    )
+    option(
         "--approve",
         metavar="POLICY",
         type=_policy,
@@ -180,6 +185,7 @@ def parse_cell(line: str, body: str) -> CellRequest:
         images=tuple(options.image),
         to=options.to,
         append=options.append,
+        once=options.once,
         approve=options.approve,
         budget=Budget(turns=options.max_turns, cost=options.max_cost, seconds=options.max_seconds),
         quiet=options.quiet,

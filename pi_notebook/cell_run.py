@@ -7,6 +7,8 @@ in it leaves the conversation as it was.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -22,17 +24,21 @@ from pi_agent_kernel.messages import (
 )
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.tool_results import convert_tool_result
+from pi_agent_kernel.tools import to_tool_declaration
+from pi_agent_kernel.wire import to_json
 
 from pi_notebook import frontend
 from pi_notebook.budget import Budget, Spending
 from pi_notebook.references import References, expand_references
 
 if TYPE_CHECKING:
+    from pi_agent_kernel.models.catalog import ChosenModel
     from pi_agent_kernel.tools import AgentTool
 
     from pi_notebook.branches import SetAside
     from pi_notebook.cells import CellRequest
     from pi_notebook.notebook_agent import NotebookAgent
+    from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["CellPlan", "set_for_cell"]
 
@@ -47,7 +53,11 @@ class CellPlan:
     """Hold what prompts the agent, and what the cell's output says beside the run."""
 
     messages: list[AgentMessage]
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    #: The picture of the run that need not be repeated.
+    kept: RunSnapshot | None = None
+    #: What led to the answer, as a hash; empty without a cell of its own.
+    digest: str = ""
 
 
 @contextlib.contextmanager
@@ -78,8 +88,17 @@ def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPla
         section = {SYSTEM_SECTION: request.system or None}
         messages.insert(0, SystemMessage(sections=section))
     cell = frontend.cell_id()
-    remarks = _rewound(agent, None if request.append else cell)
     state = agent.state
+    digest = "" if cell is None else _digest(agent, request, messages, chosen, tools)
+    if cell is not None and request.once:
+        agent.branches.follow(state.messages)
+        kept = agent.kept_runs.get(cell)
+        if kept is not None and kept[0] == digest and agent.branches.has_turn_of(cell):
+            yield CellPlan([], kept=kept[1])
+            if request.to is not None:
+                names[request.to] = kept[1].text
+            return
+    remarks = _rewound(agent, None if request.append else cell)
     chosen_before, tools_before, level_before = (
         agent.chosen_model,
         list(state.tools),
@@ -95,7 +114,7 @@ def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPla
     if request.budget != Budget():
         agent.spending = Spending(request.budget, agent.has_queued_messages)
     try:
-        yield CellPlan(messages, remarks)
+        yield CellPlan(messages, remarks, digest=digest)
     finally:
         agent.branches.follow(state.messages, cell)
         agent.approvals.for_run = None
@@ -108,6 +127,27 @@ def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPla
             state.thinking_level = level_before
     if request.to is not None:
         names[request.to] = agent.answer
+
+
+def _digest(
+    agent: NotebookAgent,
+    request: CellRequest,
+    messages: Sequence[AgentMessage],
+    chosen: ChosenModel | None,
+    tools: Sequence[AgentTool] | None,
+) -> str:
+    """Hash what leads to an answer: prompt, values, model, thinking level and tools."""
+    model = agent.state.model if chosen is None else chosen.model
+    said = [to_json(message) for message in messages]
+    for each in said:
+        each.pop("timestamp", None)
+    offered = agent.state.tools if tools is None else tools
+    parts = [
+        said,
+        [model.provider, model.id, request.thinking or agent.state.thinking_level],
+        [to_json(to_tool_declaration(tool)) for tool in offered],
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _rewound(agent: NotebookAgent, cell: str | None) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class CellRequest:
         images: Expressions whose values are sent as images.
         to: Name of the variable that gets the answer.
         append: Go on at the end, also if this cell has run before.
+        once: Show the answer of before if nothing that led to it has changed.
         approve: Rules for approvals in this cell.
         budget: What the run may spend.
         quiet: Show nothing.
@@ -41,6 +42,7 @@ class CellRequest:
     images: tuple[str, ...] = ()
     to: str | None = None
     append: bool = False
+    once: bool = False
     approve: str | None = None
     budget: Budget = field(default_factory=Budget)
     quiet: bool = False

@@ -22,15 +22,15 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.messages import (
     AgentMessage,
     AssistantMessage,
+    TextContent,
     ToolResultMessage,
     UserMessage,
-    text_of,
 )
 from pi_agent_kernel.tools import AgentToolResult
 
 from pi_notebook.render.bundle import final_bundle, run_markdown
 from pi_notebook.render.html import run_html, style
-from pi_notebook.render.untrusted import bound, clean
+from pi_notebook.render.untrusted import clean
 from pi_notebook.snapshot import RunReducer, RunSnapshot
 
 __all__ = ["export_conversation", "turns_of"]
@@ -74,7 +74,7 @@ def turns_of(messages: Sequence[AgentMessage], agent: str) -> Iterator[_Turn]:
             case UserMessage():
                 if begun:
                     yield _closed(prompt, reducer)
-                prompt, begun = text_of(message.content), True
+                prompt, begun = _written(message), True
                 reducer = RunReducer(agent, prompts=0)
             case AssistantMessage():
                 begun = True
@@ -97,9 +97,19 @@ def turns_of(messages: Sequence[AgentMessage], agent: str) -> Iterator[_Turn]:
         yield _closed(prompt, reducer)
 
 
+def _written(message: UserMessage) -> str:
+    """Return what a prompt says; its pictures are only named."""
+    if isinstance(message.content, str):
+        return message.content
+    texts = [
+        block.text if isinstance(block, TextContent) else "[image]" for block in message.content
+    ]
+    return "\n".join(texts)
+
+
 def _closed(prompt: str, reducer: RunReducer) -> _Turn:
     reducer.apply(AgentEnd(messages=()))
-    return _Turn(bound(prompt), reducer.snapshot())
+    return _Turn(clean(prompt), reducer.snapshot())
 
 
 def _markdown(turns: Sequence[_Turn], agent: str) -> str:

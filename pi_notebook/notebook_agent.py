@@ -26,6 +26,7 @@ from pi_notebook import frontend
 from pi_notebook.approvals import APPROVE_VARIABLE, Approvals, PendingCall
 from pi_notebook.branches import Branches
 from pi_notebook.cassettes import cassettes
+from pi_notebook.cell_hooks import hooks
 from pi_notebook.cell_run import set_for_cell
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.runtime import ForegroundRun
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.agent import PromptInput
     from pi_agent_kernel.hooks import (
+        AfterToolCall,
         AfterToolCallContext,
         BeforeToolCall,
         BeforeToolCallContext,
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
 
     from pi_notebook.branches import SetAside
     from pi_notebook.budget import Spending
+    from pi_notebook.cell_run import CellPlan
     from pi_notebook.cells import CellRequest
+    from pi_notebook.snapshot import RunSnapshot
 
 __all__ = ["NotebookAgent"]
 
@@ -89,7 +93,6 @@ class NotebookAgent(Agent):
             system_prompt=system_prompt,
             retry=RetryPolicy(),
             run_sync=self._on_cell_thread,
-            after_tool_call=self._explain_foreign_loop,
         )
         self.name = name
         #: Every branch of the conversation; the transcript is the active one.
@@ -103,6 +106,8 @@ class NotebookAgent(Agent):
             self.approvals.policy = self.approvals.policy.with_rules(rules)
         except ValueError as error:
             raise AgentUnavailable(f"{APPROVE_VARIABLE}: {error}") from None
+        #: What each cell's last run was made from, and its picture: for `--once`.
+        self.kept_runs: dict[str, tuple[str, RunSnapshot]] = {}
         self._shown: ShownRun | None = None
         self._chosen = chosen
         self._named = False  # whether somebody chose the model
@@ -167,16 +172,23 @@ class NotebookAgent(Agent):
         self._check_idle()
         work = super().prompt
         with set_for_cell(self, request) as plan:
+            if plan.kept is not None:
+                self._show_again(plan.kept, request)
+                return
             go = partial(work, plan.messages)
-            await self._await_shown(go, request=request, remarks=plan.remarks)
+            run = await self._await_shown(go, request=request, remarks=plan.remarks)
+            self._keep(plan, run)
 
     def run_cell_sync(self, request: CellRequest) -> None:
         """Run an `%%agent` cell from code that cannot await; otherwise as `prompt`."""
         self._check_idle()
         work = super().prompt
         with set_for_cell(self, request) as plan:
+            if plan.kept is not None:
+                self._show_again(plan.kept, request)
+                return
             go = partial(work, plan.messages)
-            self._wait_shown(go, request=request, remarks=plan.remarks)
+            self._keep(plan, self._wait_shown(go, request=request, remarks=plan.remarks))
 
     # --------------------------------------------------------------------------------- verbs
 
@@ -283,10 +295,11 @@ class NotebookAgent(Agent):
         prompts: int = 1,
         request: CellRequest | None = None,
         remarks: Sequence[str] = (),
-    ) -> None:
+    ) -> RunSnapshot:
         with self._begin_shown(request, prompts, remarks) as (run, shown):
             await run.run_here(lambda: shown.follow(self, work), owns_task=request is not None)
         shown.raise_for_status()
+        return shown.snapshot()
 
     def _wait_shown(
         self,
@@ -295,10 +308,22 @@ class NotebookAgent(Agent):
         prompts: int = 1,
         request: CellRequest | None = None,
         remarks: Sequence[str] = (),
-    ) -> None:
+    ) -> RunSnapshot:
         with self._begin_shown(request, prompts, remarks) as (run, shown):
             run.run_apart(lambda: shown.follow(self, work))
         shown.raise_for_status()
+        return shown.snapshot()
+
+    def _keep(self, plan: CellPlan, run: RunSnapshot) -> None:
+        cell = frontend.cell_id()
+        if cell is not None and plan.digest:
+            self.kept_runs[cell] = (plan.digest, run)
+
+    def _show_again(self, run: RunSnapshot, request: CellRequest) -> None:
+        from pi_notebook.render.bundle import final_bundle
+
+        if not request.quiet:
+            frontend.publish(final_bundle(run))
 
     @contextlib.contextmanager
     def _begin_shown(
@@ -364,6 +389,17 @@ class NotebookAgent(Agent):
         self._own_before_tool_call = hook
 
     @property
+    def after_tool_call(self) -> AfterToolCall | None:
+        """The hook that is asked after each tool call; those of cells come after it."""
+        return self._after_tool_call
+
+    @after_tool_call.setter
+    def after_tool_call(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, hook: AfterToolCall | None
+    ) -> None:
+        self._own_after_tool_call = hook
+
+    @property
     def finish_turn(self) -> FinishTurn | None:
         """The hook that is asked after each turn; a cell's budget comes after it."""
         return self._finish_turn
@@ -382,11 +418,24 @@ class NotebookAgent(Agent):
             answer = self._own_before_tool_call(context, signal)
             if is_awaitable(answer):
                 answer = await answer
-        args = getattr(answer, "arguments", None)
-        if getattr(answer, "block", False):
-            return answer
-        asked = context if args is None else msgspec.structs.replace(context, args=dict(args))
-        return await self.approvals.before_tool_call(asked, signal) or answer
+        for ask in (hooks.before_tool_call, self.approvals.before_tool_call):
+            if getattr(answer, "block", False):
+                return answer
+            args = getattr(answer, "arguments", None)
+            asked = context if args is None else msgspec.structs.replace(context, args=dict(args))
+            answer = await ask(asked, signal) or answer
+        return answer
+
+    async def _after_tool_call(
+        self, context: AfterToolCallContext, signal: AbortSignal | None
+    ) -> AfterToolCallResult | None:
+        answer: Any = None
+        if self._own_after_tool_call is not None:
+            answer = self._own_after_tool_call(context, signal)
+            if is_awaitable(answer):
+                answer = await answer
+        answer = await hooks.after_tool_call(context, signal) or answer
+        return answer or self._explain_foreign_loop(context)
 
     async def _finish_turn(
         self, turn: TurnContext, signal: AbortSignal | None
@@ -406,11 +455,8 @@ class NotebookAgent(Agent):
     def _on_cell_thread(self, call: Callable[[], Any]) -> Any:
         return call() if self._foreground is None else self._foreground.run_sync(call)
 
-    def _explain_foreign_loop(
-        self, context: AfterToolCallContext, signal: AbortSignal | None
-    ) -> AfterToolCallResult | None:
+    def _explain_foreign_loop(self, context: AfterToolCallContext) -> AfterToolCallResult | None:
         """Say what to do when a tool needs the kernel's loop and the run is not on it."""
-        del signal
         if self._foreground is None or not self._foreground.apart or not context.is_error:
             return None
         text = text_of(context.result.content or ())

@@ -93,12 +93,15 @@ def _value(
         raise ValueError(
             f"{written} is no Python expression: {error.msg} (--raw sends it as it is written)"
         ) from None
-    except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the expression raises
         raise ValueError(f"{written}: {type(error).__name__}: {error}") from None
     if isinstance(value, str):
         yield _bounded(value)
         return
-    described = text_form(value)
+    try:
+        described = text_form(value)
+    except Exception:  # noqa: BLE001 - it only looked like a table
+        described = None
     if described is not None:
         yield described
         return

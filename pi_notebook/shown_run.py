@@ -13,6 +13,7 @@ from pi_agent_kernel.errors import ContextOverflowError
 from pi_agent_kernel.events import ALL_EVENTS, AgentStart, ToolExecutionEnd
 
 from pi_notebook import frontend
+from pi_notebook.cell_hooks import hooks
 from pi_notebook.errors import AgentAborted, AgentFailed
 from pi_notebook.render.untrusted import bound, json_text, signature
 from pi_notebook.snapshot import RunReducer
@@ -71,20 +72,27 @@ class ShownRun:
                 self._post(frontend.flush_figures)
 
         view.open(reducer.snapshot, current_backend().later)
-        unsubscribe = agent.subscribe(listen, events=ALL_EVENTS)
+        unsubscribe = [agent.subscribe(listen, events=ALL_EVENTS)]
+        if hooks.listens:
+            unsubscribe.append(agent.subscribe(hooks.hear, events=ALL_EVENTS))
         try:
             await work()
         except Exception as error:
             reducer.fail(f"{type(error).__name__}: {error}")
             raise
         finally:
-            unsubscribe()
+            for stop in unsubscribe:
+                stop()
             if reducer.status == "running":
                 reducer.abort()
             if agent.spending is not None and agent.spending.reason:
                 reducer.remark(f"stopped: {agent.spending.reason}; %agent continue goes on")
             run = reducer.snapshot()
             view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
+
+    def snapshot(self) -> RunSnapshot:
+        """Take the picture of the run as it is now."""
+        return self._reducer.snapshot()
 
     async def ask(self, call: PendingCall) -> None:
         """Show that a call waits, and ask in the cell where the page has no buttons."""

@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "snapshot",
             "cells",
             "cassettes",
+            "cell_hooks",
             "references",
             "approvals",
             "server",

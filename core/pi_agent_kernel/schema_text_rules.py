@@ -185,6 +185,9 @@ def format_example(name: str, *, python: bool = False) -> str | None:
     return example.rstrip("Z") if python and example is not None else example
 
 
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+
+
 @lru_cache(maxsize=8)
 def _pydantic_adapter(kind: str) -> Any:
     import datetime as dt
@@ -197,6 +200,8 @@ def _pydantic_adapter(kind: str) -> Any:
 def _is_read_by_pydantic(kind: str, text: str) -> bool:
     from pydantic import ValidationError
 
+    if _NUMBER.fullmatch(text):
+        return False  # pydantic would count seconds since 1970: "20240102" is no day of that year
     try:
         _pydantic_adapter(kind).validate_python(text)
     except ValidationError:

@@ -68,3 +68,10 @@ def test_formats_are_checked(name, good, bad):
     """The formats of draft 2020-12 are assertions; unknown ones accept everything."""
     assert has_format(name, good)
     assert bad is None or not has_format(name, bad)
+
+
+@pytest.mark.parametrize("name", ["date", "time", "date-time", "duration"])
+@pytest.mark.parametrize("text", ["20240102", "1700000000", "12.5", "-5", "1e9", " 7 "])
+def test_a_number_is_no_date_and_no_time(name, text):
+    """Pydantic would count seconds since 1970; a tool wants what the model meant."""
+    assert not has_format(name, text, python=True)

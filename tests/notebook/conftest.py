@@ -69,6 +69,7 @@ import pi_notebook as pi
 pi.agents._agents.clear()
 pi.agents._tools.clear()
 pi.agents._current = "main"
+pi.hooks.clear()
 pi.agent
 """
 

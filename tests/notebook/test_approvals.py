@@ -124,6 +124,28 @@ async def test_always_is_remembered():
     assert approvals.policy.answer(save) == "allow"
 
 
+async def test_always_holds_for_one_tool_whatever_its_name():
+    """A name that reads like rules changes no other answer."""
+    odd = tool(name="a, execute=allow", effects="write")(lambda: "done")
+    faux = faux_provider()
+    faux.set_responses(
+        [faux_assistant_message(faux_tool_call(odd.name, {})), faux_assistant_message("done")]
+    )
+    approvals = Approvals(lambda call: call.approve(always=True) and None)
+    agent = Agent(
+        stream_fn=faux.stream_fn,
+        model=faux.model(),
+        tools=[odd],
+        before_tool_call=approvals.before_tool_call,
+    )
+
+    await agent.prompt("go")
+
+    assert not result_of(agent).is_error
+    assert approvals.policy.answer(odd) == "allow"
+    assert approvals.policy.effects["execute"] == "ask"
+
+
 async def test_an_abort_ends_the_wait():
     """A call nobody answers keeps nothing alive."""
     waiting = anyio.Event()

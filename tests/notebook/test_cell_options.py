@@ -86,6 +86,26 @@ def test_append_goes_on_at_the_end(cells, kernel):
     assert user_texts(kernel) == ["one", "one more"]
 
 
+def test_once_shows_the_answer_of_before(cells, kernel):
+    """Nothing is asked while prompt, values, model and tools are the same; else it is."""
+    kernel.run("n = 1")
+    cell = "%%agent --once --to reply\nthe number is $`n`"
+    first = cells("a", cell)
+    kernel.run("del reply")
+    again = cells("a", cell)
+
+    assert again.displays[-1]["data"] == first.displays[-1]["data"]
+    assert kernel.run("len(said), reply").value == "(1, 'answer 1: the number is 1')"
+    kernel.run("n = 2")
+    assert run_of(cells("a", cell))["text"] == "answer 1: the number is 2"
+    kernel.run('@pi.tool\ndef other() -> int:\n    "Other."\n    return 1')
+    cells("a", cell)
+    assert kernel.run("len(said)").value == "3"
+    cells("v", "%agent undo")
+    cells("a", cell)
+    assert kernel.run("len(said)").value == "4"
+
+
 def test_front_ends_that_name_no_cell_append(cells, kernel):
     """Headless runners run every cell once."""
     kernel.run("%%agent\none")

@@ -104,6 +104,28 @@ class Unprintable:
         raise RuntimeError("no")
 
 
+class LooksLikeATable:
+    """It has the names of a table and none of its ways."""
+
+    shape = ()
+    columns = None
+    head = None
+
+
+class RaisesShape:
+    """Asking for its shape raises."""
+
+    @property
+    def shape(self):
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("kind", [LooksLikeATable, RaisesShape])
+def test_what_only_looks_like_a_table_is_told_by_its_repr(kind):
+    """A strange object does not stop the prompt."""
+    assert kind.__name__ in text_of("$`x`", x=kind())
+
+
 def test_a_value_whose_repr_raises_does_not_stop_the_prompt():
     """The type is named instead."""
     assert "Unprintable" in text_of("$`u`", u=Unprintable())
@@ -116,6 +138,7 @@ def test_a_value_whose_repr_raises_does_not_stop_the_prompt():
         ("$`1 +`", "no Python expression"),
         ("$`x = 1`", "no Python expression"),
         ("$`1 / 0`", "ZeroDivisionError: division by zero"),
+        ("$`exit(3)`", "SystemExit: 3"),
         ("&`aera`", "there is no function 'aera'; did you mean 'area'"),
         ("&`table`", r"is int, not a function; \$`table` inserts its value"),
         ("&`int`", "there is no function 'int'"),
