@@ -240,7 +240,7 @@ def _openrouter_class() -> type[OpenRouterModel]:
     class StrictStream(strict, OpenRouterStreamedResponse):
         def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
             plain: Any = super()
-            details: dict[str, Any] = plain._map_chunk_provider_details(chunk) or {}
+            details: dict[str, Any] = plain._map_chunk_provider_details(chunk) or {}  # noqa: SLF001
             if getattr(chunk.usage, "cost", None) == 0:
                 details["cost"] = 0  # free is a price, too
             return details or None
