@@ -166,7 +166,8 @@ def _openrouter_class() -> type[OpenRouterModel]:
     @dataclass
     class StrictStream(strict, OpenRouterStreamedResponse):
         def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
-            details: dict[str, Any] = super()._map_chunk_provider_details(chunk) or {}
+            plain: Any = super()
+            details: dict[str, Any] = plain._map_chunk_provider_details(chunk) or {}  # noqa: SLF001
             if getattr(chunk.usage, "cost", None) == 0:
                 details["cost"] = 0  # free is a price, too
             return details or None
