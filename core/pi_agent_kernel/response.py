@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pi_agent_kernel.events import (
     StreamDone,
@@ -208,7 +208,11 @@ class ResponseBuilder:
         Args:
             reason: The stop reason; "toolUse" when the message has tool calls, else "stop".
             usage: Tokens of the request; zero by default.
+
+        A call whose end was not reported is complete only if its text is a JSON object, read as
+        `toolcall_end` reads it; anything less gives a call with `arguments_error` (MD-08).
         """
+        self._end_calls()
         content = self._whole()
         if reason is None:
             calls = any(isinstance(block, ToolCall) for block in content)
@@ -219,7 +223,10 @@ class ResponseBuilder:
     def error(
         self, message: str, *, aborted: bool = False, usage: Usage | None = None
     ) -> StreamError:
-        """End the response with an error or an abort; what arrived is kept (AB-02, FL-01)."""
+        """End the response with an error or an abort; what arrived is kept (AB-02, FL-01).
+
+        Calls that were open show their arguments as far as they came: none of them runs.
+        """
         reason: StopReason = "aborted" if aborted else "error"
         content = self._whole()
         self._forget()
@@ -292,8 +299,32 @@ class ResponseBuilder:
 
     def _whole(self) -> tuple[AssistantBlock, ...]:
         """Return all blocks, complete or as far as they came."""
-        content = tuple(block for block in self._final if block is not None)
-        return content if len(content) == len(self._final) else self._content(len(self._steps))
+        if all(block is not None for block in self._final):
+            return tuple(cast("list[AssistantBlock]", self._final))
+        came = self._content(len(self._steps))
+        pairs = zip(self._final, came, strict=True)
+        return tuple(block if final is None else final for final, block in pairs)
+
+    def _end_calls(self) -> None:
+        """Read the open calls for good: what stands in the message may be executed (TL-06)."""
+        pieces: dict[int, list[str]] = {
+            index: []
+            for index, block in enumerate(self._final)
+            if block is None and isinstance(self._steps[self._starts[index]], ToolCall)
+        }
+        if not pieces:
+            return
+        for step, index in zip(self._steps, self._block_at, strict=True):
+            if index in pieces and isinstance(step, str):
+                pieces[index].append(step)
+        for index, texts in pieces.items():
+            opened, text = self._opened_call(index), "".join(texts)
+            arguments, problem = parse_tool_call_arguments(text)
+            if not text.strip():  # it may have been cut before its first argument
+                problem = "Tool arguments are missing: the call was not completed"
+            self._final[index] = ToolCall(
+                id=opened.id, name=opened.name, arguments=arguments, arguments_error=problem
+            )
 
     def _forget(self) -> None:
         """Keep the record alone; whoever reads a partial again folds it again."""

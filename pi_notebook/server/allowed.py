@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.models.providers import PROVIDERS
@@ -23,6 +26,7 @@ __all__ = ["AllowedModels", "RefusedError", "take_keys"]
 _FURTHER_SECRETS = {
     "bedrock": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
 }
+_MIN_PART = 8  # characters of a part of a key that gives something of it away
 _MAX_NAME = 200  # characters of a model's name
 
 
@@ -69,7 +73,9 @@ class AllowedModels:
                 *_FURTHER_SECRETS.get(provider, ()),
             )
         )
-        given = {**environment, **take_keys(self.secret_variables, environment)}
+        taken = take_keys(self.secret_variables, environment)
+        # A file or a secret store often ends them with a newline, which no header can carry.
+        given = {**environment, **{name: value.strip() for name, value in taken.items()}}
         for name in (PROXY_URL_VARIABLE, PROXY_TOKEN_VARIABLE):
             given.pop(name, None)  # this server asks the providers themselves
         for pattern in self.patterns:
@@ -77,19 +83,15 @@ class AllowedModels:
         for provider, key in keys.items():
             _check_provider(provider, "keys")
             first, *others = PROVIDERS[provider].key_variables
-            given[first] = key
+            given[first] = key.strip()
             for other in others:
                 given.pop(other, None)
         for provider, address in addresses.items():
             _check_provider(provider, "addresses")
-            given[PROVIDERS[provider].url_variable] = address
+            given[PROVIDERS[provider].url_variable] = address.strip()
         self._environment: Mapping[str, str] = given
-        self._secrets = sorted(
-            {given[name] for name in self.secret_variables if len(given.get(name, "")) > 3}
-            | {key for key in keys.values() if len(key) > 3},
-            key=len,
-            reverse=True,
-        )
+        secrets = {given.get(name, "") for name in self.secret_variables} | set(keys.values())
+        self._secrets = sorted(set().union(*map(_forms, secrets)), key=len, reverse=True)
 
     def allows(self, spec: str) -> bool:
         """Say whether `provider:name` is on the list."""
@@ -135,10 +137,23 @@ class AllowedModels:
         ]
 
     def without_secrets(self, text: str) -> str:
-        """Take the keys out of a text."""
+        """Take the keys out of a text, also where they are quoted or escaped."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
+
+    def hidden(self, value: Any) -> Any:
+        """Take the keys out of all texts of a value of JSON."""
+        match value:
+            case str():
+                return self.without_secrets(value)
+            case Mapping():
+                fields = cast("Mapping[str, Any]", value)
+                return {self.without_secrets(k): self.hidden(v) for k, v in fields.items()}
+            case list() | tuple():
+                return [self.hidden(item) for item in cast("list[Any]", value)]
+            case _:
+                return value
 
     def _is_ready(self, provider: str) -> bool:
         known = PROVIDERS.get(provider)
@@ -169,6 +184,18 @@ def _overwrite(name: str) -> None:
     address = libc.getenv(os.fsencode(name))
     if address:
         ctypes.memset(address, 0, len(ctypes.string_at(address)))
+
+
+def _forms(secret: str) -> set[str]:
+    """Return the ways in which an error text may show a secret.
+
+    What is between characters that need an escape in one of the usual notations stands there as
+    it is in all of them, so those parts are looked for too.
+    """
+    parts = [secret.strip(), *re.split(r"[^A-Za-z0-9._-]+", secret)]
+    long = {part for part in parts[1:] if len(part) >= _MIN_PART}
+    escaped = {json.dumps(parts[0])[1:-1], repr(parts[0])[1:-1], quote(parts[0], safe="")}
+    return {form for form in {parts[0], *escaped} if len(form) > 3} | long
 
 
 def _check(pattern: str) -> None:

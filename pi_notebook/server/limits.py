@@ -78,7 +78,12 @@ class Limits:
         day = int(time.time()) // _DAY
         if day != self._day:
             self._day = day
-            self._accounts = {name: each for name, each in self._accounts.items() if each.streams}
+            last_minute = time.monotonic() - _MINUTE
+            self._accounts = {
+                name: each
+                for name, each in self._accounts.items()
+                if each.streams or (each.requests and each.requests[-1] > last_minute)
+            }
             for account in self._accounts.values():
                 account.tokens = 0
         return self._accounts.setdefault(user, _Account())

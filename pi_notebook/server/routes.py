@@ -8,6 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from http.client import responses
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from pi_agent_kernel.abort import AbortController
 from pi_agent_kernel.events import AssistantMessageEvent, StreamDone, StreamError
+from pi_agent_kernel.messages import ZERO_USAGE
 from pi_agent_kernel.models.proxy_protocol import (
     KEEP_ALIVE,
     ProxyRequest,
@@ -34,6 +36,7 @@ from tornado.iostream import StreamClosedError
 from pi_notebook.server.allowed import AllowedModels, RefusedError
 from pi_notebook.server.kernels import KernelTokens, equip_kernels, user_name
 from pi_notebook.server.limits import Limits, Visit
+from pi_notebook.server.model_loops import ModelLoops
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
@@ -47,6 +50,7 @@ KEEP_ALIVE_SECONDS = 15.0
 READ_SECONDS = 60.0
 #: A body of up to so many times the limit is read and dropped, so that its client hears why.
 _DRAINED = 4
+_READERS = 4  # threads
 _CHARACTERS_PER_TOKEN = 4  # of an estimate, where a response broke off before its usage came
 # What a client may decide; the rest, headers above all, is the server's business.
 _CLIENT_OPTIONS = (
@@ -73,6 +77,9 @@ class Proxy:
         )
         self.tokens = KernelTokens()
         self.max_body_bytes: int = settings.max_body_bytes
+        self.loops = ModelLoops()
+        #: Threads that read requests; those of Jupyter Server stay free for its own work.
+        self.readers = anyio.CapacityLimiter(_READERS)
 
 
 def serve(serverapp: Any, settings: PiServer) -> None:
@@ -216,7 +223,7 @@ class StreamRoute(_Route):
             self.refuse(self._too_large())
 
     def data_received(self, chunk: bytes) -> None:
-        if self._refused is None:
+        if self._refused is None and self.current_user:  # nothing is kept for strangers
             self._body += chunk
             if len(self._body) > self.proxy.max_body_bytes:
                 self._refused = self._too_large()
@@ -242,17 +249,24 @@ class StreamRoute(_Route):
     @authorized
     async def _ask(self) -> None:
         try:
-            request = decode_proxy_request(bytes(self._body))
-        except ValueError as error:
-            self.refuse(RefusedError(400, str(error)))
-            return
-        try:
-            # Describing a model may load a table of prices.
-            chosen = await anyio.to_thread.run_sync(self.proxy.models.choose, request.model)
+            # Whoever asks is counted before anything is done for them, also for what is no request.
             with self.proxy.limits.visit(self.user) as visit:
+                # Reading takes seconds for a large body, and describing a model may load a table
+                # of prices: the server has other things to do meanwhile.
+                request, chosen = await anyio.to_thread.run_sync(
+                    self._understand, limiter=self.proxy.readers
+                )
                 await self._answer(request, chosen, visit)
         except RefusedError as refusal:
             self.refuse(refusal)
+
+    def _understand(self) -> tuple[ProxyRequest, ChosenModel]:
+        """Read the request and find its model; called in a worker thread."""
+        try:
+            request = decode_proxy_request(bytes(self._body))
+        except ValueError as error:
+            raise RefusedError(400, self.proxy.models.without_secrets(str(error))) from None
+        return request, self.proxy.models.choose(request.model)
 
     async def _answer(self, request: ProxyRequest, chosen: ChosenModel, visit: Visit) -> None:
         """Stream the response, count it and log it."""
@@ -263,29 +277,33 @@ class StreamRoute(_Route):
         await self._send(b"")
         streamed = 0
         last: StreamDone | StreamError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_alive)
-            async for event in self._events(request, chosen):
-                streamed += len(getattr(event, "delta", ""))
-                if last is not None:
-                    continue  # nothing follows the last event (MD-03)
-                if isinstance(event, (StreamDone, StreamError)):
-                    last = event
-                await self._send(self._encoded(event))
-            tasks.cancel_scope.cancel()
-        model = f"{chosen.model.provider}:{chosen.model.id}"
-        if last is None:
-            reason, tokens, cost = "none", 0, 0.0
-        else:
-            usage = last.message.usage
-            reason, tokens, cost = last.reason, usage.total_tokens, usage.cost.total
-        if not tokens and (streamed or self._abort.signal.aborted):
-            # Whoever leaves before the usage has come has used the model all the same.
-            tokens = (len(self._body) + streamed) // _CHARACTERS_PER_TOKEN
-        visit.tokens = tokens
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_alive)
+                events = self.proxy.loops.stream(self.user, lambda: self._events(request, chosen))
+                async with aclosing(events):
+                    async for event in events:
+                        streamed += len(getattr(event, "delta", ""))
+                        if last is not None:
+                            continue  # nothing follows the last event (MD-03)
+                        if isinstance(event, (StreamDone, StreamError)):
+                            last = event
+                        await self._send(self._encoded(event))
+                tasks.cancel_scope.cancel()
+        finally:
+            usage = ZERO_USAGE if last is None else last.message.usage
+            tokens = max(0, usage.total_tokens)
+            if not isinstance(last, StreamDone) and (streamed or self._abort.signal.aborted):
+                # Whoever leaves has used the model all the same, and what a provider says before
+                # the end leaves out the most of it.
+                tokens = max(tokens, (len(self._body) + streamed) // _CHARACTERS_PER_TOKEN)
+            elif not tokens and streamed:
+                tokens = (len(self._body) + streamed) // _CHARACTERS_PER_TOKEN
+            visit.tokens = tokens
         self.log.info(
-            "pi: user=%r model=%s tokens=%d cost=%.6f stop=%s seconds=%.2f",
-            *(self.user, model, tokens, cost, reason, time.monotonic() - began),
+            "pi: user=%r model=%s:%s tokens=%d cost=%.6f stop=%s seconds=%.2f",
+            *(self.user, chosen.model.provider, chosen.model.id, tokens, usage.cost.total),
+            *(last.reason if last else "none", time.monotonic() - began),
         )
 
     async def _events(
@@ -310,9 +328,14 @@ class StreamRoute(_Route):
             yield failed.error("The server failed to ask the model; its log has more.")
 
     def _encoded(self, event: AssistantMessageEvent) -> bytes:
-        if isinstance(event, StreamError) and event.error.error_message:
-            text = self.proxy.models.without_secrets(event.error.error_message)
-            error = msgspec.structs.replace(event.error, error_message=text)
+        if isinstance(event, StreamError):
+            error = event.error
+            hidden = self.proxy.models.hidden
+            error = msgspec.structs.replace(
+                error,
+                error_message=hidden(error.error_message),
+                diagnostics=hidden(error.diagnostics),
+            )
             event = msgspec.structs.replace(event, error=error)
         return encode_proxy_event(event)
 

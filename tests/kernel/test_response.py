@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 from pi_agent_kernel import (
     ResponseBuilder,
@@ -182,6 +184,63 @@ def test_argument_text_is_parsed_at_the_end(builder, text, arguments, error):
     assert isinstance(event, ToolCallEnd)
     assert event.tool_call.arguments == arguments
     assert (event.tool_call.arguments_error is not None) is error
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "error"),
+    [
+        ('{"path": "/im', {}, "/im"),
+        ('{"n": 1} {', {}, "Extra data"),
+        ("[1]", {}, "object"),
+        ("", {}, "not completed"),
+        ('{"n": 1}', {"n": 1}, None),
+    ],
+)
+def test_a_call_that_was_not_ended_never_runs_by_halves(builder, text, arguments, error):
+    """Only a whole JSON object counts as its arguments at the end of a response (MD-08, TL-06)."""
+    builder.toolcall_start("c", "t")
+    builder.text_start()
+    builder.toolcall_delta(text[:5], 0)
+    builder.text_delta("x", 1)
+    builder.toolcall_delta(text[5:], 0)
+    message = builder.done("toolUse").message
+
+    [call] = message.tool_calls
+    assert (call.id, call.name, call.arguments, message.text) == ("c", "t", arguments, "x")
+    assert call.arguments_error is error if error is None else error in call.arguments_error
+
+
+def test_a_call_that_an_error_cut_shows_what_came(builder):
+    """A message that failed keeps the partial arguments: none of its calls runs (MD-06, FL-01)."""
+    builder.toolcall_start("c", "t")
+    builder.toolcall_delta('{"path": "/im', 0)
+
+    [call] = builder.error("lost").message.tool_calls
+    assert (call.arguments, call.arguments_error) == ({"path": "/im"}, None)
+
+
+def test_many_open_calls_end_in_linear_time(builder):
+    """A thousand calls that nobody ended are read in one pass."""
+    calls = [builder.toolcall_start(f"c{n}", "t").content_index for n in range(1000)]
+    for index in calls:
+        builder.toolcall_delta('{"n": 1}', index)
+
+    steps = 0
+
+    def trace(_frame, event, _argument):
+        nonlocal steps
+        steps += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        message = builder.done().message
+    finally:
+        sys.settrace(before)
+
+    assert all(call.arguments == {"n": 1} for call in message.tool_calls)
+    assert steps < 500_000
 
 
 def test_a_complete_call_may_be_given(builder):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from functools import partial
 
 import anyio
@@ -149,6 +151,86 @@ async def test_a_refusal_says_why(server, status, body, told, kind):
     assert (details["kind"], details["status"], details["retryAfterMs"]) == (kind, status, 7000)
 
 
+@pytest.mark.parametrize(
+    ("wait", "milliseconds"),
+    [("nan", None), ("inf", None), ("1e400", None), ("-5", None), ("soon", None), ("0.5", 500)],
+)
+async def test_a_wait_that_is_none_is_left_out(server, wait, milliseconds):
+    """Retry-After counts only if it is a possible number of seconds (MD-23, PX-06)."""
+    server.play(Reply(b'{"error": "Slowly"}', status=429, headers={"retry-after": wait}))
+
+    [event] = await play(server.url)
+
+    assert "Slowly" in failed(event)
+    assert event.message.diagnostics[0]["details"].get("retryAfterMs") == milliseconds
+
+
+async def test_a_token_is_taken_out_before_a_text_is_cut(server):
+    """Not even the beginning of the token remains where a long refusal ends."""
+    text = "x" * 990 + TOKEN
+    server.play(Reply(json.dumps({"error": text}).encode(), status=403))
+
+    [event] = await play(server.url)
+
+    assert TOKEN[:5] not in failed(event)
+    assert "x…" in failed(event)
+
+
+@pytest.mark.parametrize("token", ["a-secret-token\n", "a-secret\r\nx-evil: 1", "a-secrét-token"])
+async def test_a_token_no_header_can_carry_is_refused(server, token):
+    """Nothing is sent, and the error names the variable, not the token."""
+    server.play(Reply(answer("Hello")))
+
+    stream = stream_proxy(MODEL, GO, auth_token=token, proxy_url=server.url)
+    [event] = [event async for event in stream]
+
+    assert "PI_NOTEBOOK_PROXY_TOKEN" in failed(event)
+    assert "secr" not in event.message.error_message
+    assert server.requests == []
+
+
+async def test_a_packed_refusal_is_unpacked_as_far_as_needed(server):
+    """A small body that unpacks to a lot is read as far as a refusal goes, and no further."""
+    packed = {"content-encoding": "gzip"}
+    server.play(
+        Reply(gzip.compress(b'{"error": "Not today."}'), status=403, headers=packed),
+        Reply(gzip.compress(bytes(200_000_000), 1), status=500, headers=packed),
+        Reply(b"not packed", status=500, headers=packed),
+    )
+
+    said = [failed((await play(server.url))[0])]
+    tracemalloc.start()
+    said += [failed((await play(server.url))[0]) for _ in range(2)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert "Not today." in said[0]
+    assert "500" in said[1]
+    assert "500" in said[2]
+    assert peak < 50_000_000
+
+
+@pytest.mark.parametrize("ending", ["reset", "hang"])
+async def test_a_refusal_that_never_ends_still_has_its_status(server, ending, monkeypatch):
+    """What came within a time is what is shown; the status is known whatever follows."""
+    monkeypatch.setattr("pi_agent_kernel.models.proxy._REFUSAL_SECONDS", 0.2)
+    server.play(Reply(b'{"error', status=503, ending=ending))
+
+    [event] = await play(server.url)
+
+    assert "503" in failed(event)
+    assert event.message.diagnostics[0]["details"]["kind"] == "overloaded"
+
+
+async def test_a_password_in_the_address_is_not_shown():
+    """An address is named without the password in it."""
+    with unused_url() as url:
+        [event] = await play(url.replace("://", "://me:pass-word@"))
+
+    assert url in failed(event)
+    assert "pass-word" not in event.message.error_message
+
+
 async def test_a_page_is_no_stream(server):
     """A 200 with an HTML page says what came and that the address is to be checked."""
     server.play(Reply(b"<html>Log in</html>", content_type="text/html"))
@@ -209,12 +291,16 @@ async def test_nobody_there_is_an_error():
     assert url in failed(event)
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "http://[", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "ftp://x", "http://", "http://[", "http://a b", "http://\0", "http://127.0.0.1:99999"],
+)
 async def test_a_bad_address_is_an_error(url):
-    """An address that is none is an error of the stream, not an exception."""
+    """An address that is none is an error of the stream that says what to correct."""
     [event] = await play(url)
 
-    assert failed(event)
+    assert "PI_NOTEBOOK_PROXY_URL" in failed(event)
+    assert event.message.diagnostics[0]["details"]["kind"] == "setup"
 
 
 async def test_what_has_no_json_form_is_an_error(server):

@@ -194,6 +194,25 @@ def test_the_references_events_are_enough():
     assert (last.message.api, last.message.provider, last.message.model) == ("a", "p", "m-1")
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments", "told"),
+    [('{"path": "/im', {}, "/im"), ("", {}, "not completed"), ('{"n": 1}', {"n": 1}, None)],
+)
+def test_a_call_without_its_end_never_runs_by_halves(text, arguments, told):
+    """A `done` with a call still open leaves it to the strict parser (MD-08, PX-02)."""
+    reader = ProxyReader(MODEL)
+    for line in (
+        {"type": "toolcall_start", "contentIndex": 0, "id": "c", "toolName": "t"},
+        {"type": "toolcall_delta", "contentIndex": 0, "delta": text},
+    ):
+        reader.feed(f"data: {json.dumps(line)}\n".encode())
+    [done] = reader.feed(b'data: {"type": "done", "reason": "toolUse"}\n')
+
+    [call] = done.message.tool_calls
+    assert call.arguments == arguments
+    assert call.arguments_error is None if told is None else told in call.arguments_error
+
+
 def test_a_tool_call_ends_with_the_call_that_its_end_carries():
     """The final call counts, not what the pieces spell; without one the pieces are parsed."""
     piece = {"type": "toolcall_delta", "contentIndex": 0, "delta": '{"at": 1}'}

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+
+import pytest
 from pi_agent_kernel.messages import (
     AssistantMessage,
     ImageContent,
@@ -103,6 +106,51 @@ def test_ids_are_made_unique():
         ("c_2", "second"),
     ]
     assert [each.id for each in sent[4].tool_calls] == ["c_3", "x" * 38 + "_2", "call"]
+
+
+def equal(n):
+    """All calls have one id."""
+    return ["a"] * n
+
+
+def taken(n):
+    """The numbered ids are there already, and long ids begin alike."""
+    return [
+        *("a" for _ in range(n)),
+        *(f"a_{number}" for number in range(n)),
+        *("x" * 34 + f"{number:06}" for number in [*range(n)] * 2),
+    ]
+
+
+def different(n):
+    """The results come last call first."""
+    return [f"a{number}" for number in range(n)]
+
+
+@pytest.mark.parametrize("ids", [equal, taken, different])
+@pytest.mark.parametrize("id_length", [None, 9])
+def test_the_work_grows_with_the_calls_and_not_faster(ids, id_length):
+    """Four times the calls cost four times the steps, whatever their ids and order."""
+
+    def steps(n):
+        count, before = 0, sys.gettrace()
+
+        def trace(_frame, _event, _argument):
+            nonlocal count
+            count += 1
+            return trace
+
+        messages = [assistant(*map(call, ids(n))), *map(result, reversed(ids(n)))]
+        sys.settrace(trace)
+        try:
+            sent = replayable(messages, MODEL, id_length=id_length)
+        finally:
+            sys.settrace(before)
+        used = [each.id for each in sent[0].tool_calls]
+        assert len(set(used)) == len(used) == len(sent) - 1
+        return count
+
+    assert steps(800) < 4.6 * steps(200)
 
 
 def test_ids_are_fitted_to_a_length():

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from pi_agent_kernel.request import Model
@@ -67,6 +69,42 @@ def test_configured_keys_and_addresses_win():
 
     assert chosen.model.base_url == "http://127.0.0.1:2/v1"
     assert allowed.without_secrets(f"Bad key {KEY}") == "Bad key …"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "  "])
+def test_keys_lose_the_blanks_around_them(end):
+    """A newline that a file or a secret store left is no part of a key, and blanks are no key."""
+    environment = {"OPENAI_API_KEY": KEY + end, "ANTHROPIC_API_KEY": end}
+
+    allowed = AllowedModels(
+        ["openai-chat:m", "anthropic:m", "groq:m"],
+        {"groq": "gsk-" + KEY + end},
+        {"openai-chat": "http://127.0.0.1:2/v1" + end},
+        environment,
+    )
+
+    assert [each["ready"] for each in allowed.listing()] == [True, False, True]
+    assert allowed._environment["OPENAI_API_KEY"] == KEY
+    assert allowed._environment["GROQ_API_KEY"] == "gsk-" + KEY
+    model = allowed.choose(Model(id="m", provider="openai-chat")).model
+    assert model.base_url == "http://127.0.0.1:2/v1"
+
+
+@pytest.mark.parametrize(
+    "key", ["sk-SERVER/KEY+0123456789==", "sk-SERVERKEY\r\nx: 0123456789", "ключ-0123456789"]
+)
+@pytest.mark.parametrize("shown", [str, repr, json.dumps, quote, lambda key: repr(key.encode())])
+def test_no_form_of_a_key_remains(key, shown):
+    """Raw, quoted, escaped or percent-encoded: neither text nor diagnostics give it away."""
+    allowed = AllowedModels(["openai-chat:m"], {}, {}, {"OPENAI_API_KEY": key})
+
+    text = f"Illegal header value {shown('Bearer ' + key)}"
+    hidden = allowed.hidden([{"details": {"text": text, text: (text, 3, None)}}])
+
+    for given in (allowed.without_secrets(text), json.dumps(hidden, ensure_ascii=False)):
+        assert "SERVER" not in given
+        assert "0123456789" not in given
+    assert json.dumps(hidden).count("Illegal header value") == 3
 
 
 def test_a_missing_key_is_not_hidden_by_the_proxys_own_variables():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from server import Reply, recorded
@@ -77,9 +79,68 @@ def test_no_limit_refuses_nobody():
         use(counted, tokens=10**9)
 
 
-def post(server, user):
+def test_midnight_gives_tokens_and_no_requests(monkeypatch):
+    """A new day begins with no tokens used; the requests of the last minute still count."""
+    counted = limits(requests_per_minute=2, tokens_per_day=10)
+    use(counted, tokens=10)
+    monkeypatch.setattr("pi_notebook.server.limits._DAY", 86_399)  # another day begins now
+
+    use(counted)
+    with pytest.raises(RefusedError, match="2 requests a minute"):
+        use(counted)
+
+
+def post(server, user, body=BODY):
     with server.client(user) as client:
-        return client.post(STREAM, json=BODY)
+        return client.post(STREAM, json=body)
+
+
+@pytest.mark.kernel
+def test_what_is_no_request_counts_too(start_server, upstream):
+    """Bodies that cannot be read and models that are not allowed use up the minute."""
+    server = start_server(MODELS, "c.PiServer.requests_per_minute = 2")
+    upstream.play("text")
+    other = {**BODY, "model": {"id": "other", "provider": "openai-chat"}}
+
+    answers = [post(server, "ada", body).status_code for body in ({}, other, BODY)]
+
+    assert answers == [400, 403, 429]
+    assert upstream.requests == []
+
+
+@pytest.mark.kernel
+def test_parallel_requests_pass_no_limit(start_server, upstream):
+    """Of many requests at once only as many get through as there are places."""
+    server = start_server(MODELS, "c.PiServer.concurrent_streams = 3")
+    upstream.play(Reply(recorded("text").partition(b"rld")[0] + b"\n", ending="hang"))
+
+    answered = Barrier(12)
+
+    with ThreadPoolExecutor(12) as threads, server.client("ada") as client:
+
+        def status(_):
+            with client.stream("POST", STREAM, json=BODY) as response:
+                answered.wait(LIMIT)  # nobody leaves before all have their answer
+                return response.status_code
+
+        statuses = sorted(threads.map(status, range(12)))
+
+    assert statuses == [200] * 3 + [429] * 9
+
+
+@pytest.mark.kernel
+def test_parallel_requests_pass_no_minute(start_server, upstream):
+    """Of many requests at once only as many are asked as a minute has."""
+    server = start_server(
+        MODELS, "c.PiServer.requests_per_minute = 5", "c.PiServer.concurrent_streams = 0"
+    )
+    upstream.play("text")
+
+    with ThreadPoolExecutor(12) as threads:
+        statuses = [each.status_code for each in threads.map(post, [server] * 12, ["ada"] * 12)]
+
+    assert sorted(statuses) == [200] * 5 + [429] * 7
+    assert len(upstream.requests) == 5
 
 
 @pytest.mark.kernel

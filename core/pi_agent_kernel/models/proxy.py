@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +26,7 @@ from pi_agent_kernel.models.provider_http import shared_client
 from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.models.proxy_protocol import PROXY_OPTIONS, encode_proxy_request
 from pi_agent_kernel.models.proxy_reader import ProxyReader
+from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ PROXY_TOKEN_VARIABLE = "PI_NOTEBOOK_PROXY_TOKEN"
 
 _ABORTED = "Request was aborted"
 _MAX_REFUSAL = 65536  # bytes of a refusal that are read
+_REFUSAL_SECONDS = 10.0  # how long they may take
 _DRAIN_SECONDS = 0.25
 _MAX_DETAIL = 1000  # characters of its text that are shown
 
@@ -143,7 +147,8 @@ def proxied_model(
         ModelError: There is no proxy, or the name lacks its provider.
     """
     variables = os.environ if env is None else env
-    url, token = (variables.get(name, "") for name in (PROXY_URL_VARIABLE, PROXY_TOKEN_VARIABLE))
+    names = (PROXY_URL_VARIABLE, PROXY_TOKEN_VARIABLE)
+    url, token = (variables.get(name, "").strip() for name in names)
     if not url or not token:
         absent = PROXY_TOKEN_VARIABLE if url else PROXY_URL_VARIABLE
         raise ModelError(
@@ -169,25 +174,52 @@ class _Proxy:
     """Where requests go."""
 
     def __init__(self, url: str, token: str, idle_timeout: float) -> None:
-        self.url = url
-        self.token = token
+        self._url = url
+        self._token = token
         self.idle_timeout = idle_timeout
+        user, separator, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+        self._secrets = [each for each in (token, user.partition(":")[2]) if len(each) > 3]
+        #: The address as texts show it: without a password.
+        self.url = url.replace(f"{user}@", "", 1) if separator else url
 
     async def open(self, body: bytes, stack: AsyncExitStack) -> httpx2.Response:
         """Send a request; the stack closes its connection."""
+        self._check()
         await _load_client()
         client = await shared_client(self.idle_timeout)
         headers = {
-            "authorization": f"Bearer {self.token}",
+            "authorization": f"Bearer {self._token}",
             "content-type": "application/json",
             "accept": "text/event-stream",
         }
-        opening = client.stream("POST", f"{self.url}/api/stream", content=body, headers=headers)
+        opening = client.stream("POST", f"{self._url}/api/stream", content=body, headers=headers)
         return await stack.enter_async_context(opening)
 
-    def without_token(self, text: str) -> str:
-        """Take the token out of a text."""
-        return text.replace(self.token, "…") if len(self.token) > 3 else text
+    def without_secrets(self, text: str) -> str:
+        """Take the token and the address's password out of a text."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
+
+    def _check(self) -> None:
+        """Refuse what no request can be made of, before anything is sent or shown."""
+        try:
+            parts = urlsplit(self._url)
+            fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port beyond 65535, half of a bracket
+            fits = False
+        if not fits or not self._url.isprintable() or " " in self._url:
+            text = (
+                f"The proxy's address {self.url!r} is no http or https address with a port up to "
+                f"65535. Correct {PROXY_URL_VARIABLE}, or the proxy_url that was given."
+            )
+            raise _RefusedError(Failure(text=text, kind="setup"))
+        if not self._token.isascii() or not self._token.isprintable():
+            text = (
+                "The proxy's token has a character that no header can carry, such as a line "
+                f"break. Correct {PROXY_TOKEN_VARIABLE}, or the auth_token that was given."
+            )
+            raise _RefusedError(Failure(text=text, kind="setup"))
 
 
 async def _stream(
@@ -207,7 +239,7 @@ async def _stream(
             response = await until_abort(signal, proxy.open(body, stack))
             chunks = response.aiter_bytes()
             stack.push_async_callback(chunks.aclose)
-            refusal = await until_abort(signal, _refusal(proxy, response, chunks))
+            refusal = await until_abort(signal, _refusal(proxy, response))
             if refusal is not None:
                 raise _RefusedError(refusal)
             while not reader.ended:
@@ -232,7 +264,7 @@ async def _stream(
     except Exception as error:  # noqa: BLE001 - PX-06: a failure is an event
         failure = error.failure if isinstance(error, _RefusedError) else _explain(error, proxy)
         reader.builder.fields["diagnostics"] = [failure.diagnostic()]
-        last = reader.fail(proxy.without_token(failure.text))
+        last = reader.fail(proxy.without_secrets(failure.text))
     yield last
 
 
@@ -244,7 +276,7 @@ class _RefusedError(Exception):
         self.failure = failure
 
 
-async def _refusal(proxy: _Proxy, response: httpx2.Response, chunks: Any) -> Failure | None:
+async def _refusal(proxy: _Proxy, response: httpx2.Response) -> Failure | None:
     """Read why there is no stream; None if there is one (PX-03)."""
     status = response.status_code
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -256,24 +288,44 @@ async def _refusal(proxy: _Proxy, response: httpx2.Response, chunks: Any) -> Fai
             "Check the proxy's address: requests go to <address>/api/stream."
         )
         return Failure(text=text, kind="unexpected", status=status)
-    body = b""
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > _MAX_REFUSAL:
-            break
-    said = _error_field(body)
+    said = _error_field(await _beginning(response), proxy)
     if said is None:
         text = f"The proxy at {proxy.url} refused the request: {status} {response.reason_phrase}."
     else:
         text = f"The proxy refused the request (HTTP {status}): {said}"
+    return Failure(
+        text=text,
+        kind=_kind_of(status),
+        status=status,
+        retry_after=wait_wanted(response.headers),
+        should_retry=retry_wanted(response.headers),
+    )
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Read a body as far as a refusal needs it: so much of it, and so long."""
+    import anyio
+
+    body = bytearray()
+    pieces = response.aiter_raw()  # unpacked, a small piece may be gigabytes
+    with anyio.move_on_after(_REFUSAL_SECONDS):
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    body += piece
+                    if len(body) > _MAX_REFUSAL:
+                        break
+        except _http_error():
+            pass  # the status is known all the same
+    if response.headers.get("content-encoding", "").strip().lower() not in ("gzip", "deflate"):
+        return bytes(body[:_MAX_REFUSAL])
     try:
-        wait = float(response.headers.get("retry-after", ""))
-    except ValueError:
-        wait = None
-    return Failure(text=text, kind=_kind_of(status), status=status, retry_after=wait)
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, _MAX_REFUSAL)
+    except zlib.error:
+        return b""
 
 
-def _error_field(body: bytes) -> str | None:
+def _error_field(body: bytes, proxy: _Proxy) -> str | None:
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -283,6 +335,7 @@ def _error_field(body: bytes) -> str | None:
         error = cast("dict[str, Any]", error).get("message")
     if not isinstance(error, str) or not error.strip():
         return None
+    error = proxy.without_secrets(error)  # before it is cut: half of a token is one too
     return error if len(error) <= _MAX_DETAIL else error[: _MAX_DETAIL - 1] + "…"
 
 
@@ -302,6 +355,8 @@ def _explain(error: Exception, proxy: _Proxy) -> Failure:
     """Describe what kept a request from being answered, or its answer from being read."""
     import httpx2
 
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             text = (

@@ -38,6 +38,7 @@ from pi_agent_kernel.models.proxy_protocol import (
     ProxyToolCallEnd,
     ProxyToolCallStart,
 )
+from pi_agent_kernel.models.sound_messages import sound_message, sound_usage
 from pi_agent_kernel.request import Model
 from pi_agent_kernel.response import ResponseBuilder
 from pi_agent_kernel.wire import from_json
@@ -194,12 +195,12 @@ class ProxyReader:
     def _last(self, event: ProxyDone | ProxyError) -> AssistantMessageEvent:
         usage = ZERO_USAGE
         if event.usage is not None:
-            usage = _of_kind(event.usage, Usage, "usage")
+            usage = sound_usage(_of_kind(event.usage, Usage, "usage"))
         if event.provider_thinking_level is not None:
             self.builder.fields["provider_thinking_level"] = event.provider_thinking_level
         whole: AssistantMessage | None = None
         if event.message is not None:
-            whole = _of_kind(event.message, AssistantMessage, "message")
+            whole = sound_message(_of_kind(event.message, AssistantMessage, "message"))
         self.ended = True
         reason: StopReason = event.reason
         if isinstance(event, ProxyDone):

@@ -42,6 +42,7 @@ USER_IMAGE_OMITTED = "(image omitted: model does not support images)"
 TOOL_IMAGE_OMITTED = "(tool image omitted: model does not support images)"
 
 _MAX_ID = 40  # characters of a tool call id, the smallest limit among providers
+_KEPT = 28  # characters of an id that stay whatever number follows
 _MAX_NAME = 64  # characters of a tool's name, likewise
 
 _replace = msgspec.structs.replace
@@ -72,13 +73,15 @@ def replayable(
       result, and images one if the model takes none (TR-15, E11).
     """
     sent: list[Message] = []
-    used: set[str] = set()
-    # Calls without a result yet: (id in the transcript, id in the request, name), in order.
-    open_calls: deque[tuple[str, str, str]] = deque()
+    ids = _Ids(id_length)
+    # Calls without a result yet, in order: (id in the request, name) by number.
+    open_calls: dict[int, tuple[str, str]] = {}
+    # The numbers of the open calls by id in the transcript, where two may be equal.
+    numbers: dict[str, deque[int]] = {}
     held: list[Message] = []
 
     def close() -> None:
-        for _, call_id, name in open_calls:
+        for call_id, name in open_calls.values():
             missing = TextContent(text=NO_RESULT)
             sent.append(
                 ToolResultMessage(
@@ -86,6 +89,7 @@ def replayable(
                 )
             )
         open_calls.clear()
+        numbers.clear()
         sent.extend(held)
         held.clear()
 
@@ -112,18 +116,19 @@ def replayable(
                     kept = block if own else _foreign(block)
                     if isinstance(block, ToolCall) and isinstance(kept, ToolCall):
                         name = kept.name if kept.name in declared else _tool_name(kept.name)
-                        kept = _replace(kept, id=_unique(kept.id, used, id_length), name=name)
-                        open_calls.append((block.id, kept.id, kept.name))
+                        kept = _replace(kept, id=ids.unique(kept.id), name=name)
+                        numbers.setdefault(block.id, deque()).append(len(open_calls))
+                        open_calls[len(open_calls)] = (kept.id, kept.name)
                     if kept is not None and not _is_empty(kept):
                         blocks.append(kept)
                 if blocks:
                     sent.append(_replace(message, content=tuple(blocks)))
             case _:
-                call = next((c for c in open_calls if c[0] == message.tool_call_id), None)
-                if call is None:
+                waiting = numbers.get(message.tool_call_id)
+                if not waiting:
                     continue
-                open_calls.remove(call)
-                answered = _replace(message, tool_call_id=call[1], tool_name=call[2])
+                call_id, name = open_calls.pop(waiting.popleft())
+                answered = _replace(message, tool_call_id=call_id, tool_name=name)
                 sent.append(_filled(answered, takes_images=takes_images))
                 if not open_calls:
                     close()
@@ -158,6 +163,7 @@ def _is_empty(block: AssistantBlock) -> bool:
             return False
 
 
+<<<<<<< HEAD
 def _unique(call_id: str, used: set[str], length: int | None) -> str:
     """Return the id, or one like it that was not used yet, and note it."""
     wanted = re.sub("[\ud800-\udfff]", "_", call_id) or "call"
@@ -168,6 +174,32 @@ def _unique(call_id: str, used: set[str], length: int | None) -> str:
         unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, length)
     used.add(unique)
     return unique
+=======
+class _Ids:
+    """Give out the ids of calls, each once.
+
+    Args:
+        length: As `replayable`'s `id_length`.
+    """
+
+    def __init__(self, length: int | None) -> None:
+        self._length = length
+        self._used: set[str] = set()
+        # The last number tried by beginning of an id: a request of equal ids stays linear.
+        self._last: dict[str, int] = {}
+
+    def unique(self, call_id: str) -> str:
+        """Return the id, or one like it that was not used yet, and note it."""
+        wanted = call_id or "call"
+        unique = _fitted(wanted, self._length)
+        while unique in self._used:
+            beginning = wanted[:_KEPT]
+            number = self._last[beginning] = self._last.get(beginning, 1) + 1
+            suffix = f"_{number}"
+            unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, self._length)
+        self._used.add(unique)
+        return unique
+>>>>>>> fixb
 
 
 def _fitted(call_id: str, length: int | None) -> str:

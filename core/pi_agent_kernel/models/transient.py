@@ -80,6 +80,8 @@ def transient_kind(message: AssistantMessage) -> str | None:
     if details.get("shouldRetry") is False:
         return None
     kind = details.get("kind")
+    if not isinstance(kind, str):
+        kind = None
     if kind in TRANSIENT_KINDS:
         return kind
     text = (message.error_message or "")[:4000]
@@ -91,4 +93,4 @@ def transient_kind(message: AssistantMessage) -> str | None:
 def wait_wanted_ms(message: AssistantMessage) -> int | None:
     """Return the milliseconds that the server wanted us to wait, if it said so."""
     wait = error_details(message).get("retryAfterMs")
-    return wait if isinstance(wait, int) else None
+    return wait if type(wait) is int and wait >= 0 else None
