@@ -40,22 +40,27 @@ def show_model(agent: NotebookAgent, spec: str) -> None:
         warm_in_background(chosen)
 
 
-def show_models(gguf: str, current: str) -> None:
+def show_models(gguf: str, current: ChosenModel | None) -> None:
     """Show what can be used now and what the others need.
 
     Args:
         gguf: The configured model file, if any.
-        current: The spec of the agent's own model.
+        current: The agent's own model, if there is one.
     """
     from pi_agent_kernel.models.survey import survey_models
 
     rows: list[tuple[str, ...]] = []
-    for state in survey_models(gguf=gguf):
+    states = survey_models(gguf=gguf)
+    used = "" if current is None else current.spec
+    if current is not None and all(state.spec != used for state in states):
+        why = f"needs {current.missing}" if current.missing else "chosen for this notebook"
+        rows.append((used, "in use", _window(current.model), _price(current.model), why))
+    for state in states:
         model = state.model
         rows.append(
             (
                 state.spec,
-                "in use" if state.spec == current else "usable" if state.usable else "no",
+                "in use" if state.spec == used else "usable" if state.usable else "no",
                 "" if model is None else _window(model),
                 "" if model is None else _price(model),
                 state.why,

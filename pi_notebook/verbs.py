@@ -88,9 +88,9 @@ def _status(text: str) -> None:
 def _models(text: str) -> None:
     _no_text("models", text)
     try:
-        current = agents.prepare().spec
+        current = agents.prepare()
     except PiAgentError:  # the list is what helps then
-        current = ""
+        current = None
     show_models(agents.gguf, current)
 
 

@@ -80,6 +80,20 @@ async def test_a_status_is_classed(server, api, status, kind, remedy):
         assert details["retryAfterMs"] == 7000
 
 
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirection_is_not_followed(server, api, status):
+    """A key is for one address: another that a server points to is told, not asked."""
+    reply = Reply(
+        b"<p>Moved", status=status, content_type="text/html", headers={"location": "/elsewhere"}
+    )
+
+    message, details = await fails(server, api, reply)
+
+    assert details == {"kind": "unexpected", "status": status}
+    assert f"HTTP {status}" in message.error_message
+    assert FORMATS[api].url_variable in message.error_message
+
+
 async def test_a_request_too_large_is_an_overflow(server, api):
     """Each provider's words for it are known (MD-24)."""
     words = OVERFLOW[api]

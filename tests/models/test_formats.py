@@ -133,6 +133,7 @@ async def test_an_error_inside_the_stream_is_classed(server, api):
     }[api]
     assert message.diagnostics[0]["details"]["kind"] == kind
     assert said in message.error_message
+    assert "HTTP" not in message.error_message, "the status was 200"
     assert "ry again" in message.error_message
 
 
@@ -236,6 +237,7 @@ async def test_gateways_tell_failures_in_their_own_ways(server, name, details):
 
     assert message.stop_reason == "error"
     assert message.diagnostics[0]["details"] == details
+    assert "HTTP" not in message.error_message, "no such status was sent"
     assert message.text in ("Well, ", "Half an answer")
 
 

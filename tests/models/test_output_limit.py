@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from pi_agent_kernel import clamp_max_tokens_to_context
 from pi_agent_kernel.messages import (
@@ -12,6 +13,7 @@ from pi_agent_kernel.messages import (
     UserMessage,
 )
 from pi_agent_kernel.models.prompt_size import estimate_prompt_tokens
+from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.request import Model
 from provider import ask, model_at
 
@@ -92,3 +94,32 @@ async def test_requests_carry_the_fitted_limit(server):
     ]
 
     assert limits == [8192 - 1000 - 4096, None, 8000]
+
+
+@pytest.mark.parametrize(
+    ("provider", "own", "name"),
+    [
+        ("openai-chat", True, "max_completion_tokens"),
+        ("openai-chat", False, "max_tokens"),
+        ("ollama", True, "max_tokens"),
+        ("lmstudio", True, "max_tokens"),
+        ("deepseek", True, "max_tokens"),
+        ("openrouter", True, "max_tokens"),
+        ("vercel", True, "max_tokens"),
+        ("cerebras", True, "max_completion_tokens"),
+        ("xai", True, "max_completion_tokens"),
+        ("xai", False, "max_tokens"),
+    ],
+)
+async def test_the_limit_has_the_name_the_server_knows(provider, own, name, server, monkeypatch):
+    """OpenAI's new name goes to the servers that document it, `max_tokens` to all others."""
+    if own:
+        here = msgspec.structs.replace(PROVIDERS[provider], base_url=server.url)
+        monkeypatch.setitem(PROVIDERS, provider, here)
+    server.play("text")
+    model = model_at(server.url, provider=provider, id="openai/test-1")
+
+    await ask(server.url, model=model, api_key="k", max_tokens=50)
+    (request,) = server.requests
+
+    assert {key: value for key, value in request.payload.items() if "max" in key} == {name: 50}

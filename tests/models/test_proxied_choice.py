@@ -52,3 +52,17 @@ def test_a_proxied_spec_may_be_configured():
     check_spec("proxy:openai:gpt-5-mini")
     with pytest.raises(ModelError):
         check_spec("proxy:opnai:gpt-5-mini")
+
+
+def test_the_demo_tells_of_the_proxy():
+    """Where nothing is chosen, the line that says so names the proxy and how to use it."""
+    nothing = {
+        f"{name}_BASE_URL": "http://127.0.0.1:9/v1"
+        for name in ("OLLAMA", "LMSTUDIO", "LLAMACPP", "VLLM")
+    }
+    chosen = choose_model(None, {**ENV, **nothing})
+
+    assert chosen.spec == "demo"
+    assert "http://127.0.0.1:1/pi" in chosen.summary
+    assert "PI_NOTEBOOK_MODEL=proxy:PROVIDER:NAME" in chosen.summary
+    assert "secret-token" not in chosen.summary

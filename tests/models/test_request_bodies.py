@@ -67,7 +67,7 @@ TARGETS = {
         model="gpt-4o",
         system="openai",
         thinking=None,  # never shown there
-        options={"temperature": 0.5, "session_id": "s-1"},
+        options={"temperature": 0.5, "session_id": "s-1", "max_tokens": 900},
     ),
     "compatible": Target(
         provider="openai-chat",
@@ -75,7 +75,7 @@ TARGETS = {
         system="openai-chat",
         own_server=False,
         thinking={"id": "reasoning_content"},
-        options={"temperature": 0.5, "session_id": "s-1"},
+        options={"temperature": 0.5, "session_id": "s-1", "max_tokens": 900},
     ),
     "google": Target(
         provider="google",

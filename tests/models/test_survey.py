@@ -56,6 +56,31 @@ def test_what_can_be_used_comes_first():
     assert not any("secret" in repr(state) for state in states.values())
 
 
+def test_another_server_in_openais_place_has_no_models_of_openai():
+    """What a server at OPENAI_BASE_URL serves nobody knows: no name is said to work there."""
+    env = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1/"}
+    states = survey(env)
+
+    assert not any(spec.startswith(("openai:gpt", "openai-chat:gpt")) for spec in states)
+    for spec in ("openai:NAME", "openai-chat:NAME"):
+        assert states[spec].usable is False
+        assert "OPENAI_BASE_URL is http://127.0.0.1:9/v1" in states[spec].why
+    own = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "https://api.openai.com/v1/"}
+    assert survey(own)["openai:gpt-6.1-sol"].usable is True
+
+
+def test_a_proxy_is_listed():
+    """Where a proxy has the keys, a usable line says how its models are named."""
+    assert "proxy:PROVIDER:NAME" not in survey()
+    url = "http://127.0.0.1:1/pi"
+    states = survey({"PI_NOTEBOOK_PROXY_URL": url, "PI_NOTEBOOK_PROXY_TOKEN": "secret"})
+
+    state = states["proxy:PROVIDER:NAME"]
+    assert state.usable
+    assert url in state.why
+    assert not any("secret" in repr(state) for state in states.values())
+
+
 def test_a_model_file_is_listed(tmp_path):
     """A configured file shows whether it is there."""
     there = tmp_path / "small.gguf"

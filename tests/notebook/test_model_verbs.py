@@ -38,6 +38,17 @@ def test_models_lists_what_can_be_used(kernel):
     assert kernel.run("%agent models x").error == "UsageError"
 
 
+def test_the_model_in_use_is_always_listed(kernel):
+    """A model that no list has is the first row as long as it is the one that is asked."""
+    assert kernel.run("%agent model anthropic:claude-opus-4-8").error is None
+    (shown,) = kernel.run("%agent models").displays
+    assert kernel.run("%agent model demo").error is None
+
+    first = shown["data"]["text/markdown"].split("\n")[2]
+    assert "anthropic:claude-opus-4-8 | in use" in first
+    assert "needs ANTHROPIC" in first
+
+
 def test_model_tells_window_and_price(kernel):
     """`%agent model` shows what is known of the model and what it lacks."""
     (shown,) = kernel.run("%agent model anthropic:claude-sonnet-5-5").displays

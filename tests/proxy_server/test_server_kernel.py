@@ -4,8 +4,12 @@ import json
 import queue
 import time
 
+import anyio
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from pi_agent_kernel.messages import UserMessage
+from pi_agent_kernel.models.proxy import stream_proxy
+from pi_agent_kernel.request import Model, TranscriptContext
 from server import Reply, recorded
 
 pytestmark = pytest.mark.kernel
@@ -185,6 +189,27 @@ def test_a_kernel_that_is_restarted_keeps_its_proxy(jupyter, kernel_of):
     assert "PI_NOTEBOOK_PROXY_TOKEN" in before
     assert "OPENAI_API_KEY" not in before
     assert "proxy:openai-chat:test-1" in before
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_wrong_token_after_a_good_one(start_server, upstream, anyio_backend):
+    """A login that the server remembers in a cookie lets no other token in from the same client."""
+    server = start_server(MODELS, users=False, JUPYTER_TOKEN="the-token")
+    upstream.play("text")
+    ends = []
+    for token in ("the-token", "wrong-token"):
+        stream = stream_proxy(
+            Model(id="test-1", provider="openai-chat", api="openai-completions"),
+            TranscriptContext(messages=[UserMessage(content="go")]),
+            auth_token=token,
+            proxy_url=server.proxy_url,
+        )
+        with anyio.fail_after(PATIENCE):
+            ends.append([event async for event in stream][-1])
+
+    assert [end.type for end in ends] == ["done", "error"]
+    assert ends[1].error.diagnostics[0]["details"]["kind"] == "auth"
+    assert len(upstream.requests) == 1
 
 
 def test_jupyters_own_token_and_cookie(start_server, upstream):

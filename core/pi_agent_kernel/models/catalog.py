@@ -256,6 +256,12 @@ class _Choice:
         ]
         if path:
             offers.insert(0, why_no_local(path))
+        proxy = self.env.get(PROXY_URL_VARIABLE, "").strip()
+        if proxy:
+            offers.insert(
+                0,
+                f"The proxy at {proxy} has keys: {MODEL_VARIABLE}={PROXY}:PROVIDER:NAME uses it.",
+            )
         return self._demo(
             "Model demo: scripted replies, no AI. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start "
             f"Ollama, or name a model: {MODEL_VARIABLE}=PROVIDER:NAME. {' '.join(offers)}".strip()

@@ -57,6 +57,23 @@ _THROTTLED = re.compile(
     re.IGNORECASE,
 )
 _SAID: tuple[tuple[Kind, str], ...] = (
+    # Codes of OpenAI's failed responses come first: their messages may use any words.
+    (
+        "refused",
+        (
+            r"\b(bio_policy|cyber_policy|\w+_policy_violation)\b"
+            r"|flagged as potentially violating|(usage|safety) polic(y|ies)"
+        ),
+    ),
+    ("timeout", r"\bvector_store_timeout\b"),
+    (
+        "invalid_request",
+        (
+            r"\b(invalid_prompt|data_residency_mismatch|invalid_(base64_)?image\w*|empty_image_file"
+            r"|image_(file_)?(too_large|too_small|not_found)|image_parse_error"
+            r"|unsupported_image_media_type|failed_to_download_image)\b"
+        ),
+    ),
     (
         "quota",
         (
@@ -106,6 +123,7 @@ _SAID: tuple[tuple[Kind, str], ...] = (
         (
             r"internal.?(server.?)?(error|failure)|server.?error|api_error|model.?stream.?error"
             r"|bad gateway|upstream|provider returned error|crashed"
+            r"|network_error"
         ),
     ),
     ("timeout", r"timed?.?out|timeout|deadline exceeded"),

@@ -176,7 +176,9 @@ def _in_words(error: Exception, place: Place, exchange: Exchange | None) -> Fail
             status=exchange.status if exchange else None,
         )
     happened, remedy = _sentences(kind, place, wait)
-    said = f" (HTTP {status})" if status is not None else ""
+    # An error inside an answer of 200 has a code, but that is no status anybody sent.
+    sent = exchange is None or exchange.status == status
+    said = f" (HTTP {status})" if status is not None and sent else ""
     said += f": {detail}" if detail else ""
     return Failure(
         text=f"{happened}{said.rstrip('.!? ')}. {remedy}".strip(),

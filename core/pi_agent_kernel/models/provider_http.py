@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -225,6 +226,10 @@ def _build(idle_timeout: float, http: Any) -> httpx2.AsyncClient:
         idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout), pool=CONNECT_TIMEOUT
     )
     client = ObservedClient(
-        timeout=timeout, limits=http.Limits(max_keepalive_connections=20), mounts=_DIRECT
+        timeout=timeout,
+        limits=http.Limits(max_keepalive_connections=20),
+        mounts=_DIRECT,
+        # One client serves all keys and servers: what one was told is never for another.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
     )
     return cast("httpx2.AsyncClient", client)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ from pi_agent_kernel.models.families.token_counts import whole_count
 from pi_agent_kernel.models.pricing import calculate_cost
 from pi_agent_kernel.models.prompt_size import compact_json
 from pi_agent_kernel.models.pydantic_history import signature_of
+from pi_agent_kernel.models.stop_reasons import ending_of, failure_of
 from pi_agent_kernel.request import Model
 from pi_agent_kernel.response import ResponseBuilder
 
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["ResponseReader"]
 
 _REDACTED = ("redacted_thinking", "redacted_content")
-
-
-_REFUSALS = ("sensitive", "safety", "refusal", "content_filter")
-_LIMITS = ("length", "max_tokens", "model_length", "model_context_window_exceeded")
 
 
 class ResponseReader:
@@ -85,13 +82,15 @@ class ResponseReader:
         for index in list(self._open):
             yield from self._ended(index, parts[index])
         self.note()
+        if reply.finish_reason == "content_filter":  # said without a raw reason, or before the end
+            raise _refusal(details)
         measured = reply.usage.has_values()
         if reply.state == "incomplete" or (not raw and (always_says_why or not measured)):
             raise ReplyError(
                 "The stream ended without a stop reason: the reply is cut off. Try again.",
                 "incomplete",
             )
-        yield self._last(reply, str(raw), details)
+        yield self._last(reply, str(raw or ""), details)
 
     def note(self) -> None:
         """Put what is known of the reply into its message, complete or not."""
@@ -190,22 +189,25 @@ class ResponseReader:
 
     def _last(self, reply: ModelResponse, raw: str, details: dict[str, Any]) -> StreamDone:
         # The provider's reason wins over the presence of calls (E20).
-        reason = reply.finish_reason
-        if reason == "content_filter" or (reason is None and raw.lower() in _REFUSALS):
-            _refused(details)
-        if reason == "error" or (reason is None and "error" in raw.lower()):
-            raise ReplyError(
-                f"The provider ended the reply because of an error ({raw}). Try again.", "server"
-            )
-        if reason == "length" or (reason is None and raw.lower() in _LIMITS):
-            return self._builder.done("length")
-        return self._builder.done()
+        classed = reply.finish_reason
+        ending = ending_of(self._model.api, raw, classed) if raw or classed else "stop"
+        match ending:
+            case "stop":
+                return self._builder.done()
+            case "length":
+                return self._builder.done("length")
+            case "refused":
+                raise _refusal(details)
+            case _:
+                raise failure_of(raw, ending)
 
 
-def _refused(details: dict[str, Any]) -> NoReturn:
-    said = details.get("refusal")
-    said = f": {str(said).rstrip('.!? ')}" if said else ""
-    raise ReplyError(
+def _refusal(details: dict[str, Any]) -> ReplyError:
+    """Return the error of a refusal, with what the provider said about it."""
+    names = ("refusal", "block_reason", "block_reason_message")
+    words = [str(details[name]).rstrip(".!? \n") for name in names if details.get(name)]
+    said = f": {'. '.join(words)}" if words else ""
+    return ReplyError(
         f"The provider refused to answer (content filter){said}. Rephrase the request.", "refused"
     )
 

@@ -37,7 +37,7 @@ DEFAULT_MAX_RETRY_DELAY_MS = 60_000
 _LONGEST_BACKOFF = 8.0  # seconds
 _JITTER = 0.25
 #: Classes of errors that no header makes worth another try.
-_FINAL_KINDS = frozenset({"quota", "auth", "context_overflow"})
+_FINAL_KINDS = frozenset({"quota", "auth", "context_overflow", "refused"})
 _TRANSIENT_STATUSES = frozenset({408, 409, 429})
 
 

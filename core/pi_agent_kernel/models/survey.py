@@ -10,12 +10,13 @@ import msgspec
 
 from pi_agent_kernel.models.catalog import (
     GGUF_VARIABLE,
+    PROXY_URL_VARIABLE,
     ChosenModel,
     choose_model,
     registered_names,
     why_no_local,
 )
-from pi_agent_kernel.models.model_specs import DEMO, LOCAL
+from pi_agent_kernel.models.model_specs import DEMO, LOCAL, PROXY
 from pi_agent_kernel.models.probes import Server, find_servers, server_address
 from pi_agent_kernel.models.providers import PROVIDERS, Provider, missing_package
 from pi_agent_kernel.request import Model
@@ -57,7 +58,7 @@ def survey_models(env: Mapping[str, str] | None = None, *, gguf: str = "") -> li
 
     Returns:
         One entry a provider, with its default model, and one for each model of a server that
-        answered; those that can be used come first.
+        answered; those that can be used come first. Where there is a proxy it has a line.
     """
     variables = os.environ if env is None else env
     servers = {server.provider: server for server in find_servers(variables)}
@@ -70,6 +71,10 @@ def survey_models(env: Mapping[str, str] | None = None, *, gguf: str = "") -> li
     path = variables.get(GGUF_VARIABLE, "").strip() or gguf.strip()
     states.append(_local(path))
     states.append(ModelState(spec=DEMO, usable=True, why="scripted, no AI"))
+    proxy = variables.get(PROXY_URL_VARIABLE, "").strip()
+    if proxy:
+        why = f"the proxy at {proxy} has the keys"
+        states.append(ModelState(spec=f"{PROXY}:PROVIDER:NAME", usable=True, why=why))
     return sorted(states, key=lambda state: not state.usable)
 
 
@@ -87,8 +92,14 @@ def warm_up(chosen: ChosenModel) -> None:
 
 
 def _hosted(row: Provider, env: Mapping[str, str]) -> ModelState:
-    chosen = choose_model(f"{row.id}:{row.default_model}", env)
     key, where, package = row.key(env), row.address(env), missing_package(row.api)
+    if not package and row.prices == "openai" and where != row.base_url:
+        # Nobody knows which models another server has, and few speak the newer format.
+        why = f"{row.url_variable} is {where}: name one of its models"
+        if row.id == "openai":
+            why = f"{row.url_variable} is {where}: openai-chat:NAME if it speaks chat completions"
+        return ModelState(spec=f"{row.id}:NAME", usable=False, why=why)
+    chosen = choose_model(f"{row.id}:{row.default_model}", env)
     usable = not chosen.missing
     if package:
         why = f"pip install '{package}'"

@@ -142,7 +142,14 @@ class _Sender:
         auth = await self._auth()
         response = await self._http.send(request, auth=auth, stream=True)
         try:
-            if response.status_code >= 300:
+            if 300 <= response.status_code < 400:
+                raise ReplyError(
+                    f"it answered with a redirection (HTTP {response.status_code})",
+                    "unexpected",
+                    told=True,
+                    status=response.status_code,
+                )
+            if response.status_code >= 400:
                 raise _refusal(response.status_code, await response.aread(), response.headers)
         except BaseException:
             await response.aclose()

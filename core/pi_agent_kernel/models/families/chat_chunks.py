@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pi_agent_kernel.models.error_kinds import ReplyError
+from pi_agent_kernel.models.error_kinds import ReplyError, told_by_server
 from pi_agent_kernel.models.families.token_counts import whole_counts
 
 __all__ = ["CallFragments", "Chunks"]
@@ -14,24 +14,48 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class Chunks:
-    """Pass the chunks of an SDK's stream on: without what is no chunk, with whole counts (E19)."""
+    """Pass the chunks of an SDK's stream on: without what is no chunk, with whole counts (E19).
 
-    def __init__(self, chunks: Any) -> None:
+    An error among them is raised, whatever its shape.
+
+    Args:
+        chunks: The SDK's stream.
+        calls: Puts pieces of tool calls right; None where the SDK does.
+    """
+
+    def __init__(self, chunks: Any, calls: CallFragments | None = None) -> None:
         self._source = chunks
         self._chunks = aiter(chunks)
+        self._calls = calls
 
     def __aiter__(self) -> Chunks:
         return self
 
     async def __anext__(self) -> Any:
         while True:
-            chunk = await anext(self._chunks)
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                if self._calls is not None:
+                    self._calls.check_end()
+                raise
+            if getattr(chunk, "object", None) == "error":
+                raise told_by_server(chunk)
             if hasattr(chunk, "choices"):
+                self._repair(chunk)
                 chunk.usage = whole_counts(chunk.usage, always=_COUNTS)
                 groq = getattr(chunk, "x_groq", None)
                 if groq is not None:
                     groq.usage = whole_counts(groq.usage, always=_COUNTS)
                 return chunk
+
+    def _repair(self, chunk: Any) -> None:
+        for choice in chunk.choices or ():
+            if choice.finish_reason == "error":
+                raise told_by_server(getattr(choice, "error", None))
+            fragments = choice.delta.tool_calls if choice.delta else None
+            if fragments and self._calls is not None:
+                choice.delta.tool_calls = self._calls.assigned(fragments)
 
     async def close(self) -> None:
         """Close the connection."""

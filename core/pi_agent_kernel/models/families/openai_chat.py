@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pi_agent_kernel.models.error_kinds import told_by_server
 from pi_agent_kernel.models.families.chat_chunks import CallFragments, Chunks
 from pi_agent_kernel.models.provider_http import Exchange, current_exchange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Mapping
 
     from openai.types.chat import ChatCompletionChunk
-    from openai.types.chat.chat_completion_chunk import Choice
-    from pydantic_ai.messages import FinishReason, ModelResponseStreamEvent
-    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.messages import FinishReason
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+    from pydantic_ai.models.openrouter import OpenRouterModel
+    from pydantic_ai.usage import RequestUsage
 
     from pi_agent_kernel.models.families import Reach
     from pi_agent_kernel.models.thinking import Thinking
     from pi_agent_kernel.request import Model, StreamOptions
 
 __all__ = ["build_model", "own_settings", "settings_for", "thinking_settings"]
+
+
+#: Providers whose own servers document OpenAI's new name for the output limit; others know only
+#: `max_tokens`.
+_NEW_LIMIT = frozenset({"cerebras", "moonshotai", "xai"})
 
 
 def build_model(reach: Reach) -> OpenAIChatModel:
@@ -33,6 +38,9 @@ def build_model(reach: Reach) -> OpenAIChatModel:
     if reach.is_own_server and reach.provider in ("openai", "openai-chat"):
         own = OpenAIProvider(base_url=reach.base_url, api_key=reach.key, http_client=reach.client)
         return _model_class()(reach.name, provider=own)
+    # Its models are named after who made them; what is not cannot be a route.
+    if reach.provider == "openrouter" and "/" in reach.name:
+        return _openrouter_model(reach)
     other = OpenAICompatibleProvider(
         reach.provider,
         base_url=reach.base_url,
@@ -43,16 +51,29 @@ def build_model(reach: Reach) -> OpenAIChatModel:
     return _model_class()(reach.name, provider=other)
 
 
+def _openrouter_model(reach: Reach) -> OpenAIChatModel:
+    from openai import AsyncOpenAI
+    from pydantic_ai.providers.openrouter import OpenRouterProvider
+
+    client = AsyncOpenAI(
+        base_url=reach.base_url, api_key=reach.key or "none", http_client=reach.client
+    )
+    provider = OpenRouterProvider(openai_client=client)
+    return _openrouter_class()(reach.name, provider=provider)
+
+
 def _known_profile(reach: Reach) -> Any:
-    """Return what is known of DeepSeek, which demands its reasoning field back; else None."""
+    """Return what is known of a server; DeepSeek demands its reasoning field back."""
+    new_limit = reach.is_own_server and reach.provider in _NEW_LIMIT
+    limit = {"openai_chat_supports_max_completion_tokens": new_limit}
     if not (reach.is_own_server and reach.provider == "deepseek"):
-        return None
+        return limit
     from pydantic_ai.providers.deepseek import DeepSeekProvider
 
     # Its efforts begin at "low"; not to think is another field.
     no_thinking = {"thinking": {"type": "disabled"}}
     known: Any = DeepSeekProvider.model_profile(reach.name) or {}
-    return {**known, "openai_chat_thinking_false_body": no_thinking}
+    return {**known, **limit, "openai_chat_thinking_false_body": no_thinking}
 
 
 def settings_for(model: Model, options: StreamOptions, reach: Reach) -> dict[str, Any]:
@@ -82,29 +103,16 @@ def own_settings(options: StreamOptions, reach: Reach) -> dict[str, Any]:
 
 
 @cache
-def _model_class() -> type[OpenAIChatModel]:
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+def _stream_class() -> type[OpenAIStreamedResponse]:
+    from pydantic_ai.models.openai import OpenAIStreamedResponse
     from pydantic_ai.usage import RequestUsage
 
     nothing = RequestUsage()
 
     @dataclass
     class StrictStream(OpenAIStreamedResponse):
-        _calls: CallFragments = field(default_factory=CallFragments, init=False)
         _exchange: Exchange | None = field(default_factory=current_exchange.get, init=False)
         _usage_stands_alone: bool = field(default=False, init=False)
-
-        async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-            async for event in super()._get_event_iterator():
-                yield event
-            self._calls.check_end()
-
-        def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
-            fragments = choice.delta.tool_calls
-            if not fragments:
-                return ()
-            choice.delta.tool_calls = self._calls.assigned(fragments)
-            return super()._map_tool_call_delta(choice)
 
         def _map_usage(self, response: ChatCompletionChunk) -> RequestUsage:
             if response.usage is None:
@@ -128,26 +136,51 @@ def _model_class() -> type[OpenAIChatModel]:
                 self.state = "incomplete"
             return "stop"
 
-        def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
-            if cast("str", chunk.object) == "error":
-                raise told_by_server(chunk)
-            return super()._map_chunk_provider_details(chunk)
+    return StrictStream
 
-        def _map_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
-            choice = chunk.choices[0]
-            if cast("str | None", choice.finish_reason) == "error":
-                raise told_by_server(getattr(choice, "error", None))
-            return super()._map_provider_details(chunk)
+
+@cache
+def _model_class() -> type[OpenAIChatModel]:
+    from pydantic_ai.models.openai import OpenAIChatModel
 
     class StrictModel(OpenAIChatModel):
         @property
         def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
+            return _stream_class()
+
+        async def _process_streamed_response(
+            self, response: Any, *given: Any, **named: Any
+        ) -> OpenAIStreamedResponse:
+            chunks: Any = Chunks(response, CallFragments())
+            return await super()._process_streamed_response(chunks, *given, **named)
+
+    return StrictModel
+
+
+@cache
+def _openrouter_class() -> type[OpenRouterModel]:
+    from pydantic_ai.models.openrouter import OpenRouterModel, OpenRouterStreamedResponse
+
+    strict: Any = _stream_class()  # both bases have the same root, which types cannot tell
+
+    @dataclass
+    class StrictStream(strict, OpenRouterStreamedResponse):
+        def _map_chunk_provider_details(self, chunk: ChatCompletionChunk) -> dict[str, Any] | None:
+            plain: Any = super()
+            details: dict[str, Any] = plain._map_chunk_provider_details(chunk) or {}  # noqa: SLF001
+            if getattr(chunk.usage, "cost", None) == 0:
+                details["cost"] = 0  # free is a price, too
+            return details or None
+
+    class StrictModel(OpenRouterModel):
+        @property
+        def _streamed_response_cls(self) -> type[OpenRouterStreamedResponse]:
             return StrictStream
 
         async def _process_streamed_response(
             self, response: Any, *given: Any, **named: Any
         ) -> OpenAIStreamedResponse:
-            chunks: Any = Chunks(response)
+            chunks: Any = Chunks(response, CallFragments())
             return await super()._process_streamed_response(chunks, *given, **named)
 
     return StrictModel
