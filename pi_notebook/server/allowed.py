@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
 
 from pi_agent_kernel.errors import ModelError
 from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.models.proxy import PROXY_TOKEN_VARIABLE, PROXY_URL_VARIABLE
+from pi_agent_kernel.secrecy import Secrets
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
@@ -26,7 +24,6 @@ __all__ = ["AllowedModels", "RefusedError", "take_keys"]
 _FURTHER_SECRETS = {
     "bedrock": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
 }
-_MIN_PART = 8  # characters of a part of a key that gives something of it away
 _MAX_NAME = 200  # characters of a model's name
 
 
@@ -90,8 +87,10 @@ class AllowedModels:
             _check_provider(provider, "addresses")
             given[PROVIDERS[provider].url_variable] = address.strip()
         self._environment: Mapping[str, str] = given
-        secrets = {given.get(name, "") for name in self.secret_variables} | set(keys.values())
-        self._secrets = sorted(set().union(*map(_forms, secrets)), key=len, reverse=True)
+        self._secrets = Secrets(
+            [*(given.get(name) for name in self.secret_variables), *keys.values()],
+            addresses=addresses.values(),
+        )
 
     def allows(self, spec: str) -> bool:
         """Say whether `provider:name` is on the list."""
@@ -138,9 +137,7 @@ class AllowedModels:
 
     def without_secrets(self, text: str) -> str:
         """Take the keys out of a text, also where they are quoted or escaped."""
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        return self._secrets.hide(text)
 
     def hidden(self, value: Any) -> Any:
         """Take the keys out of all texts of a value of JSON."""
@@ -184,18 +181,6 @@ def _overwrite(name: str) -> None:
     address = libc.getenv(os.fsencode(name))
     if address:
         ctypes.memset(address, 0, len(ctypes.string_at(address)))
-
-
-def _forms(secret: str) -> set[str]:
-    """Return the ways in which an error text may show a secret.
-
-    What is between characters that need an escape in one of the usual notations stands there as
-    it is in all of them, so those parts are looked for too.
-    """
-    parts = [secret.strip(), *re.split(r"[^A-Za-z0-9._-]+", secret)]
-    long = {part for part in parts[1:] if len(part) >= _MIN_PART}
-    escaped = {json.dumps(parts[0])[1:-1], repr(parts[0])[1:-1], quote(parts[0], safe="")}
-    return {form for form in {parts[0], *escaped} if len(form) > 3} | long
 
 
 def _check(pattern: str) -> None:

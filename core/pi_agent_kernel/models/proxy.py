@@ -28,6 +28,7 @@ from pi_agent_kernel.models.proxy_protocol import PROXY_OPTIONS, encode_proxy_re
 from pi_agent_kernel.models.proxy_reader import ProxyReader
 from pi_agent_kernel.models.retry_headers import retry_wanted, wait_wanted
 from pi_agent_kernel.request import Model, StreamFn, StreamOptions, TranscriptContext
+from pi_agent_kernel.secrecy import Secrets, shown_address
 
 if TYPE_CHECKING:
     import httpx2
@@ -177,10 +178,9 @@ class _Proxy:
         self._url = url
         self._token = token
         self.idle_timeout = idle_timeout
-        user, separator, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
-        self._secrets = [each for each in (token, user.partition(":")[2]) if len(each) > 3]
-        #: The address as texts show it: without a password.
-        self.url = url.replace(f"{user}@", "", 1) if separator else url
+        self._secrets = Secrets([token], addresses=[url])
+        #: The address as texts show it.
+        self.url = shown_address(url)
 
     async def open(self, body: bytes, stack: AsyncExitStack) -> httpx2.Response:
         """Send a request; the stack closes its connection."""
@@ -197,9 +197,7 @@ class _Proxy:
 
     def without_secrets(self, text: str) -> str:
         """Take the token and the address's password out of a text."""
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+        return self._secrets.hide(text)
 
     def _check(self) -> None:
         """Refuse what no request can be made of, before anything is sent or shown."""

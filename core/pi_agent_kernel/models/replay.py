@@ -163,18 +163,6 @@ def _is_empty(block: AssistantBlock) -> bool:
             return False
 
 
-<<<<<<< HEAD
-def _unique(call_id: str, used: set[str], length: int | None) -> str:
-    """Return the id, or one like it that was not used yet, and note it."""
-    wanted = re.sub("[\ud800-\udfff]", "_", call_id) or "call"
-    unique, number = _fitted(wanted, length), 1
-    while unique in used:
-        number += 1
-        suffix = f"_{number}"
-        unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, length)
-    used.add(unique)
-    return unique
-=======
 class _Ids:
     """Give out the ids of calls, each once.
 
@@ -190,7 +178,7 @@ class _Ids:
 
     def unique(self, call_id: str) -> str:
         """Return the id, or one like it that was not used yet, and note it."""
-        wanted = call_id or "call"
+        wanted = re.sub("[\ud800-\udfff]", "_", call_id) or "call"
         unique = _fitted(wanted, self._length)
         while unique in self._used:
             beginning = wanted[:_KEPT]
@@ -199,7 +187,6 @@ class _Ids:
             unique = _fitted(wanted[: _MAX_ID - len(suffix)] + suffix, self._length)
         self._used.add(unique)
         return unique
->>>>>>> fixb
 
 
 def _fitted(call_id: str, length: int | None) -> str:
