@@ -107,7 +107,7 @@ class ShownRun:
             try:
                 answer = self._run.run_sync(lambda: input(question))
                 _take(call, answer if isinstance(answer, str) else await answer)
-            except (EOFError, RuntimeError, NotImplementedError):
+            except (EOFError, RuntimeError):
                 return  # nobody is at this cell any more: `%agent approve` answers
 
     def answered(self, call: PendingCall) -> None:
