@@ -132,12 +132,13 @@ def _providers() -> Iterator[str]:
 
     from pi_agent_kernel.models.probes import find_servers
     from pi_agent_kernel.models.providers import PROVIDERS, missing_package
+    from pi_agent_kernel.secrecy import shown_address
 
     keys = {row.key(os.environ): row.id for row in PROVIDERS.values() if row.key(os.environ)}
     yield f"keys: {', '.join(keys) or 'none in the environment'}"
     servers = [
         f"{PROVIDERS[server.provider].name if server.identified else 'something unknown'} at "
-        f"{server.base_url} with {', '.join(server.models[:5]) or 'no model that can chat'}"
+        f"{shown_address(server.base_url)} with {', '.join(server.models[:5]) or 'no model that can chat'}"
         for server in find_servers(os.environ)
     ]
     yield f"servers: {'; '.join(servers) or 'none on this machine'}"

@@ -106,7 +106,9 @@ register_model("broken", broken)
     assert kernel.run(setup).error is None
     outcome = kernel.run("%%agent --model broken\ngo")
     assert outcome.error == "AgentFailed"
-    assert outcome.reply["traceback"] == ["agent run failed: 401: the key is not valid"]
+    assert outcome.reply["traceback"] == [
+        "agent run failed: 401: the key is not valid (%agent undo takes the prompt back)"
+    ]
     (display,) = outcome.displays
     assert display["data"][RUN]["status"] == "error"
     assert "401" in display["data"]["text/html"]

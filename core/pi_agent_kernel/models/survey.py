@@ -95,9 +95,10 @@ def _hosted(row: Provider, env: Mapping[str, str]) -> ModelState:
     key, where, package = row.key(env), row.address(env), missing_package(row.api)
     if not package and row.prices == "openai" and where != row.base_url:
         # Nobody knows which models another server has, and few speak the newer format.
-        why = f"{row.url_variable} is {where}: name one of its models"
+        elsewhere = f"{row.url_variable} is {shown_address(where)}"
+        why = f"{elsewhere}: name one of its models"
         if row.id == "openai":
-            why = f"{row.url_variable} is {where}: openai-chat:NAME if it speaks chat completions"
+            why = f"{elsewhere}: openai-chat:NAME if it speaks chat completions"
         return ModelState(spec=f"{row.id}:NAME", usable=False, why=why)
     chosen = choose_model(f"{row.id}:{row.default_model}", env)
     usable = not chosen.missing

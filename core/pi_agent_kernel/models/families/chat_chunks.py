@@ -44,8 +44,8 @@ class Chunks:
             if hasattr(chunk, "choices"):
                 self._repair(chunk)
                 chunk.usage = whole_counts(chunk.usage, always=_COUNTS)
-                groq = getattr(chunk, "x_groq", None)
-                if groq is not None:
+                groq: Any = getattr(chunk, "x_groq", None)
+                if hasattr(groq, "usage"):  # to other SDKs it is a dict that they do not read
                     groq.usage = whole_counts(groq.usage, always=_COUNTS)
                 return chunk
 
