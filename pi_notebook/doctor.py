@@ -138,7 +138,8 @@ def _providers() -> Iterator[str]:
     yield f"keys: {', '.join(keys) or 'none in the environment'}"
     servers = [
         f"{PROVIDERS[server.provider].name if server.identified else 'something unknown'} at "
-        f"{shown_address(server.base_url)} with {', '.join(server.models[:5]) or 'no model that can chat'}"
+        f"{shown_address(server.base_url)} with "
+        f"{', '.join(server.models[:5]) or 'no model that can chat'}"
         for server in find_servers(os.environ)
     ]
     yield f"servers: {'; '.join(servers) or 'none on this machine'}"
