@@ -51,7 +51,7 @@ class LlamaProcess:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self.key = secrets.token_urlsafe()
+        self.key: str = secrets.token_urlsafe()
         #: Where it listens, once it does, or the ModelError that says why not.
         self.address: Future[str] = Future()
         #: How it ended.

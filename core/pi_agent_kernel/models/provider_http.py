@@ -47,10 +47,10 @@ class Exchange:
         self.added: dict[str, str] = {}
         #: Of the last response: HTTP status, content type and all headers.
         self.status: int | None = None
-        self.content_type = ""
+        self.content_type: str = ""
         self.headers: Mapping[str, str] = {}
         #: The last bytes of the body so far; more of them if it is no stream.
-        self.tail = b""
+        self.tail: bytes = b""
         #: A callback that raised, by its name, and what it raised.
         self.raised: tuple[str, Exception] | None = None
         #: Why the request was not sent.

@@ -60,9 +60,11 @@ class ProxyReader:
     """
 
     def __init__(self, model: Model) -> None:
-        self.builder = ResponseBuilder(api=model.api, provider=model.provider, model=model.id)
+        self.builder: ResponseBuilder = ResponseBuilder(
+            api=model.api, provider=model.provider, model=model.id
+        )
         #: Whether the last event has been given out; what comes after it is not read.
-        self.ended = False
+        self.ended: bool = False
         self._started = False
         self._line: list[bytes] = []  # pieces of a line whose end has not come yet
         self._line_bytes = 0

@@ -114,12 +114,12 @@ class Node(Generic[T]):
     __slots__ = ("answered", "children", "depth", "parent", "request", "requests", "text")
 
     def __init__(self, parent: Node[T] | None = None, text: str = "") -> None:
-        self.parent = parent
-        self.text = text
+        self.parent: Node[T] | None = parent
+        self.text: str = text
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: dict[str, Node[T]] = {}
-        self.request = 0
-        self.answered = False
+        self.request: int = 0
+        self.answered: bool = False
         self.requests: dict[tuple[str, str], list[T]] = {}
 
     def add(self, text: str, request: int, *, answered: bool = False) -> Node[T]:

@@ -33,7 +33,7 @@ class CassetteFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         #: Where the recording is that was there before, once there is one.
         self.backup: Path | None = None
         self._forget()

@@ -206,7 +206,9 @@ class Played:
         self._steps = [line for line in lines[:-1] if line["type"] != RETRY]
         self._last = lines[-1]
         #: The attempts that failed before; nobody waits for the next one.
-        self.retries = [_retry_of(line) for line in lines[:-1] if line["type"] == RETRY]
+        self.retries: list[ModelRetry] = [
+            _retry_of(line) for line in lines[:-1] if line["type"] == RETRY
+        ]
 
     def content(self) -> list[Any]:
         """Return the blocks of the final message in their wire form."""
