@@ -27,7 +27,7 @@ from test_cassette_files import HEADER, ask, recording, says
         ('"text": "hello"', '"text": "hello", "chunks": []', "its chunks add up to 0"),
         ('"stopReason": "stop"', '"stopReason": "stop", "diagnostics": 5', "diagnostics: expected"),
         ('"input": 0', '"input": 1.5', "usage.input: expected int, got 1.5"),
-        ('"role": "user"', '"role": ' + "[" * 5000, "is no JSON: it is nested too deeply"),
+        ('"role": "user"', '"role": ' + "[" * 1_000_000, "is no JSON: it is nested too deeply"),
         ('"role": "user"', '"x": ' + "[" * 600 + "]" * 600, "it has no 'role'"),
     ],
 )
