@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,7 @@ class Server:
             env={**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
     def wait(self) -> None:
@@ -74,9 +76,13 @@ class Server:
         raise TimeoutError((self.folder / "server.log").read_text(errors="replace"))
 
     def close(self) -> None:
-        """Stop it and its kernels."""
+        """Stop it and its kernels; one that does not go by itself is killed, kernels too."""
         self._process.terminate()
-        self._process.wait(30)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(10)
         self._log.close()
 
     def notebook(self, name: str, *cells: str) -> None:
