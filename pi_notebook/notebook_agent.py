@@ -413,11 +413,7 @@ class NotebookAgent(Agent):
     async def _before_tool_call(
         self, context: BeforeToolCallContext, signal: AbortSignal | None
     ) -> BeforeToolCallResult | ToolCall | None:
-        answer: Any = None
-        if self._own_before_tool_call is not None:
-            answer = self._own_before_tool_call(context, signal)
-            if is_awaitable(answer):
-                answer = await answer
+        answer = await _asked(self._own_before_tool_call, context, signal)
         for ask in (hooks.before_tool_call, self.approvals.before_tool_call):
             if getattr(answer, "block", False):
                 return answer
@@ -429,22 +425,14 @@ class NotebookAgent(Agent):
     async def _after_tool_call(
         self, context: AfterToolCallContext, signal: AbortSignal | None
     ) -> AfterToolCallResult | None:
-        answer: Any = None
-        if self._own_after_tool_call is not None:
-            answer = self._own_after_tool_call(context, signal)
-            if is_awaitable(answer):
-                answer = await answer
+        answer = await _asked(self._own_after_tool_call, context, signal)
         answer = await hooks.after_tool_call(context, signal) or answer
         return answer or self._explain_foreign_loop(context)
 
     async def _finish_turn(
         self, turn: TurnContext, signal: AbortSignal | None
     ) -> TurnDecision | None:
-        answer: Any = None
-        if self._own_finish_turn is not None:
-            answer = self._own_finish_turn(turn, signal)
-            if is_awaitable(answer):
-                answer = await answer
+        answer = await _asked(self._own_finish_turn, turn, signal)
         spent = None if self.spending is None else self.spending.finish_turn(turn, signal)
         return spent or answer
 
@@ -467,3 +455,9 @@ class NotebookAgent(Agent):
 
 def _is_unfinished(message: object) -> bool:
     return isinstance(message, AssistantMessage) and message.stop_reason in ("error", "aborted")
+
+
+async def _asked(hook: Callable[..., Any] | None, *given: object) -> Any:
+    """Return what a hook of the user's own answers, plain or async; None if there is none."""
+    answer = None if hook is None else hook(*given)
+    return await answer if is_awaitable(answer) else answer
