@@ -130,6 +130,9 @@ class EventLog:
 
     # --------------------------------------------------------------------------- reading
 
+    def __repr__(self) -> str:
+        return f"<EventLog: {len(self)} records>"
+
     def __len__(self) -> int:
         return len(self._entries)
 

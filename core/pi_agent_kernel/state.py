@@ -135,6 +135,11 @@ class AgentState:
         self._turn_open = False
         self._replayed: tuple[MessageList, int, Replay] | None = None
 
+    def __repr__(self) -> str:
+        state = "running" if self._is_streaming else "idle"
+        counts = f"{len(self._messages)} messages, {len(self._tools)} tools"
+        return f"<AgentState: {state}, model {self._model.id}, {counts}>"
+
     # ----------------------------------------------------------------- written by the host
 
     @property

@@ -21,6 +21,11 @@ async def test_every_event_is_logged_in_order():
     assert isinstance(records[0], LogRecord)
 
 
+def test_it_shows_itself_in_a_line():
+    """A log is shown by its length."""
+    assert repr(EventLog()) == "<EventLog: 0 records>"
+
+
 async def test_updates_are_rebuilt_when_read():
     """A record of an update equals what was delivered, with what it changed."""
     s = Scripted("hello world, " * 5, faux_options={"token_size": 1})

@@ -36,6 +36,11 @@ def state():
     return Agent(stream_fn=faux_provider().stream_fn, system_prompt="p").state
 
 
+def test_it_shows_itself_in_a_line(state):
+    """A state is shown by what it is doing, its model and its counts."""
+    assert repr(state) == "<AgentState: idle, model unknown, 1 messages, 0 tools>"
+
+
 # ----------------------------------------------------------------------------- who writes
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "notebooks" / "00_quickstart.ipynb"
+NOTEBOOKS = sorted(path.name for path in QUICKSTART.parent.glob("*.ipynb"))
 ADD = '''
 import pi_notebook as pi
 @pi.tool
@@ -27,12 +29,23 @@ def run(*command, **options):
 
 
 @pytest.mark.kernel
-def test_quickstart_validates_strictly():
-    """The saved quickstart is what executing it gives, output by output."""
-    result = run(
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", str(QUICKSTART)
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_tutorial_validates_strictly(name, tmp_path):
+    """A saved tutorial is what executing it gives, output by output, and it leaves no file."""
+    shutil.copy(ROOT / "notebooks" / name, tmp_path)
+    (tmp_path / "tmp").mkdir()
+    changed = {"PI_NOTEBOOK_DEMO_UNPACED": "1", "TMPDIR": str(tmp_path / "tmp")}
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", name],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | changed,
     )
     assert result.returncode == 0, result.stdout[-4000:]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [name, "tmp"]
 
 
 @pytest.mark.kernel
