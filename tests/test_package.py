@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PIP = ["-m", "pip", "-qq", "--no-input", "--disable-pip-version-check"]
-QUICKSTART = "pi_notebook/notebooks/00_quickstart.ipynb"
+TUTORIALS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
 def call(*command: str | Path, cwd: Path) -> str:
@@ -55,7 +55,7 @@ def installed(built, tmp_path_factory) -> Path:
 
 
 def test_wheel_has_both_packages_and_nothing_else(built) -> None:
-    """The wheel holds both packages, typed, the quickstart, and no test or other notebook."""
+    """The wheel holds both packages, typed, the tutorials, and no test."""
     names = set(zipfile.ZipFile(built[1]).namelist())
 
     tops = {name.partition("/")[0] for name in names}
@@ -66,8 +66,10 @@ def test_wheel_has_both_packages_and_nothing_else(built) -> None:
     assert [name.partition(".data/")[2] for name in names if ".data/" in name] == [
         "data/etc/jupyter/jupyter_server_config.d/pi_notebook.json"
     ]
-    assert {"pi_agent_kernel/py.typed", "pi_notebook/py.typed", QUICKSTART} <= names
-    assert [name for name in names if name.endswith(".ipynb")] == [QUICKSTART]
+    assert {"pi_agent_kernel/py.typed", "pi_notebook/py.typed"} <= names
+    assert sorted(name for name in names if name.endswith(".ipynb")) == [
+        f"pi_notebook/notebooks/{name}" for name in TUTORIALS
+    ]
     assert not [name for name in names if "/test_" in name or "__pycache__" in name]
     assert sum(name.endswith("/licenses/LICENSE") for name in names) == 1
 
@@ -82,17 +84,19 @@ def test_wheel_has_every_module(built) -> None:
 
 
 def test_sdist_has_what_the_wheel_needs_and_no_tests(built) -> None:
-    """The sdist holds sources, the quickstart, README and licence, and nothing beside them."""
+    """The sdist holds sources, the tutorials, README and licence, and nothing beside them."""
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
-    assert {"README.md", "LICENSE", "pyproject.toml", "notebooks/00_quickstart.ipynb"} <= names
+    assert {"README.md", "LICENSE", "pyproject.toml"} <= names
     tops = {name.partition("/")[0] for name in names}
     assert tops == {
         ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "core", "notebooks",
         "pi_notebook", "pyproject.toml",
     }  # fmt: skip
-    assert [name for name in names if name.endswith(".ipynb")] == ["notebooks/00_quickstart.ipynb"]
+    assert sorted(name for name in names if name.endswith(".ipynb")) == [
+        f"notebooks/{name}" for name in TUTORIALS
+    ]
 
 
 def test_installed_packages_import_from_the_wheel(installed, tmp_path) -> None:
