@@ -120,9 +120,9 @@ async def test_script_is_played_reply_by_reply():
         (
             [call("sum", a=2)],
             (
-                "request 1: the script calls 'sum', but the request declares no such tool, only: add "
-                "(TR-10). Give the agent the tool, or say undeclared_calls=True to see what it does "
-                "without."
+                "request 1: the script calls 'sum', but the request declares no such tool, only: "
+                "add (TR-10). Give the agent the tool, or say undeclared_calls=True to see what it "
+                "does without."
             ),
         ),
         (
