@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel import LogRecord
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "core" / "docs" / "how-a-run-works.md")
+PAGES = (ROOT / "core" / "README.md", ROOT / "core" / "docs" / "how-a-run-works.md")
 PLACE = re.compile(r"(<!-- diagram: ([\w-]+) -->\n).*?(<!-- end of diagram -->)", re.DOTALL)
 
 OPENING = {"agent_start", "turn_start", "tool_batch_start"}

@@ -72,7 +72,7 @@ def test_drawings_are_up_to_date(page):
 
 
 def test_every_drawing_has_its_place():
-    """Each drawing stands in a page, both event trees in the README."""
+    """Each drawing stands in a page, both event trees in the kernel's README."""
     places = {
         page.name: {found[2] for found in diagrams.PLACE.finditer(page.read_text("utf-8"))}
         for page in diagrams.PAGES
