@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("active_run",),
         ("agent",),
         ("",),
-        ("event_rules", "testing", "conformance"),
+        ("testing", "conformance"),
     ),
     NOTEBOOK: (
         (

@@ -246,13 +246,19 @@ STREAM_EVENTS: frozenset[type[StreamEvent]] = frozenset(
 
 
 class AgentStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Open a run; always its first event (EV-02)."""
+    """Open a run; always its first event (EV-02).
+
+    Writes `is_streaming`, `error_message` and `turn_index`.
+    """
 
     type: ClassVar[str] = "agent_start"
 
 
 class AgentEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Close a run with the messages it produced; always its last agent event (LP-11)."""
+    """Close a run with the messages it produced; always its last agent event (LP-11).
+
+    Writes `streaming_message`, should a message be without its end.
+    """
 
     type: ClassVar[str] = "agent_end"
 
@@ -260,13 +266,19 @@ class AgentEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Open a turn: one model response and its tool results (LP-01)."""
+    """Open a turn: one model response and its tool results (LP-01).
+
+    Writes `turn_index`.
+    """
 
     type: ClassVar[str] = "turn_start"
 
 
 class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Close a turn; `tool_results` are in the order of the calls (TL-10)."""
+    """Close a turn; `tool_results` are in the order of the calls (TL-10).
+
+    Writes `total_turns`, and `error_message` if the message failed.
+    """
 
     type: ClassVar[str] = "turn_end"
 
@@ -275,7 +287,10 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Open a message of any role (EV-08)."""
+    """Open a message of any role (EV-08).
+
+    Writes `streaming_message`.
+    """
 
     type: ClassVar[str] = "message_start"
 
@@ -283,7 +298,10 @@ class MessageStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Forward one stream event of the open assistant message, unchanged (EV-09)."""
+    """Forward one stream event of the open assistant message, unchanged (EV-09).
+
+    Writes `streaming_message`.
+    """
 
     type: ClassVar[str] = "message_update"
 
@@ -296,7 +314,10 @@ class MessageUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class MessageEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Close a message; it is in the transcript before any listener sees this (ST-06)."""
+    """Close a message; it is in the transcript before any listener sees this (ST-06).
+
+    Writes `streaming_message` and `messages`.
+    """
 
     type: ClassVar[str] = "message_end"
 
@@ -304,7 +325,10 @@ class MessageEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolExecutionStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Open the handling of one tool call; `args` are the raw arguments (TL-20)."""
+    """Open the handling of one tool call; `args` are the raw arguments (TL-20).
+
+    Writes `pending_tool_calls`.
+    """
 
     type: ClassVar[str] = "tool_execution_start"
 
@@ -329,6 +353,8 @@ class ToolExecutionEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     `duration_ms` is None when the tool did not run: blocked, unknown, invalid or aborted (TL-18).
     `raised` tells a person what the tool or a hook raised and where; the model does not see it.
+
+    Writes `pending_tool_calls`.
     """
 
     type: ClassVar[str] = "tool_execution_end"
@@ -400,7 +426,10 @@ class ToolBatchEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AgentIdle(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Say that the run has settled: a new prompt may start from here (S4-05)."""
+    """Say that the run has settled: a new prompt may start from here (S4-05).
+
+    Writes `is_streaming`.
+    """
 
     type: ClassVar[str] = "agent_idle"
 

@@ -6,11 +6,9 @@ Source: EV-02, EV-03, EV-08, S4-01 to S4-05, FL-03, FL-04, A24.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable
 
 from pi_agent_kernel.events import (
-    ALL_EVENTS,
     LIFECYCLE_EVENTS,
     AgentEnd,
     AgentEvent,
@@ -33,40 +31,7 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
 from pi_agent_kernel.testing.transcripts import answer_call, calls_to_run, fail
 
-if TYPE_CHECKING:
-    from pi_agent_kernel.agent import Agent
-
-__all__ = ["EventRecorder", "check_events"]
-
-E = TypeVar("E")
-
-
-class EventRecorder:
-    """Keep every event of an agent, from now on.
-
-    Register it before other listeners: a listener that raises keeps the event from those after
-    it.
-
-    Args:
-        agent: The agent to subscribe to, with `ALL_EVENTS`.
-    """
-
-    def __init__(self, agent: Agent) -> None:
-        self.events: list[AgentEvent] = []
-        #: Takes the recorder off again.
-        self.unsubscribe: Callable[[], None] = agent.subscribe(self._record, events=ALL_EVENTS)
-
-    def _record(self, event: AgentEvent, _signal: object) -> None:
-        self.events.append(event)
-
-    @property
-    def types(self) -> list[str]:
-        """The events' wire strings, in order."""
-        return [event.type for event in self.events]
-
-    def of_type(self, kind: type[E]) -> list[E]:
-        """Return the events of one class, in order."""
-        return [event for event in self.events if isinstance(event, kind)]
+__all__ = ["check_events"]
 
 
 def check_events(events: Iterable[AgentEvent]) -> None:
@@ -79,6 +44,13 @@ def check_events(events: Iterable[AgentEvent]) -> None:
 
     Raises:
         AssertionError: The rule that is broken, and the index of the event.
+
+    Example:
+        >>> from pi_agent_kernel import AgentEnd, AgentStart
+        >>> check_events([AgentStart(), AgentEnd(messages=[])])
+        >>> check_events([AgentStart()])
+        Traceback (most recent call last):
+        AssertionError: event 1 (the end): the run has no agent_end (A24)
 
     Source: EV-02, EV-03, EV-08, LP-11, S4-01 to S4-05, FL-03, FL-04, A24.
     """

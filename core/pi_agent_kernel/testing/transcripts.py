@@ -21,7 +21,16 @@ from pi_agent_kernel.messages import (
 )
 from pi_agent_kernel.request import Model, StreamEvents, StreamFn, StreamOptions, TranscriptContext
 
-__all__ = ["StrictFaux", "check_request", "check_transcript", "strict_faux"]
+__all__ = [
+    "StrictFaux",
+    "answered_calls",
+    "check_request",
+    "check_transcript",
+    "strict_faux",
+]
+
+#: What a model understands; every other role is the program's own.
+_ROLES = ("system", "user", "assistant", "toolResult")
 
 
 def check_transcript(messages: Iterable[AgentMessage]) -> None:
@@ -33,38 +42,102 @@ def check_transcript(messages: Iterable[AgentMessage]) -> None:
     Raises:
         AssertionError: The rule that is broken, and the index of the message.
 
+    Example:
+        >>> from pi_agent_kernel import AssistantMessage, ToolCall, UserMessage
+        >>> call = ToolCall(id="c1", name="add", arguments={"a": 2, "b": 40})
+        >>> check_transcript(
+        ...     [
+        ...         UserMessage(content="Add 2 and 40."),
+        ...         AssistantMessage(content=[call], stop_reason="toolUse"),
+        ...     ]
+        ... )
+        Traceback (most recent call last):
+        AssertionError: message 1 (the last): tool call 'c1' has no result (A04)
+
     Source: A04, AB-03, TL-10, E09, DEVIATIONS 2.
     """
     _check_messages("message", messages, between=())
 
 
-def check_request(messages: Iterable[AgentMessage]) -> None:
+def check_request(messages: Iterable[AgentMessage], *, one_system_message: bool = False) -> None:
     """Check what a strict provider demands of one request.
 
-    As `check_transcript`, and: no user or assistant message is empty, and a system message with
-    a prompt is preceded by one at the very start. System messages may stand between calls and
-    results. Failed and aborted assistant messages are left out, as providers do (TR-14).
+    As `check_transcript`, and: there is something to answer, there are only the four standard
+    roles, no user or assistant message is empty, and a system message with a prompt is preceded
+    by one at the very start. System messages may stand between calls and results. Failed and
+    aborted assistant messages are left out, as providers do (TR-14).
+
+    Args:
+        messages: What the stream function gets as `context.messages`.
+        one_system_message: Refuse all system messages but one at the start, for a model that
+            takes no other and a `convert_to_llm` that sees to it.
 
     Raises:
         AssertionError: The rule that is broken, and the index of the message.
 
-    Source: known-failures.md, "Strict faux"; D15.
+    Example:
+        >>> from pi_agent_kernel import SystemMessage, UserMessage
+        >>> check_request([SystemMessage(content="Be brief."), UserMessage(content="")])
+        Traceback (most recent call last):
+        AssertionError: message 1 (user): no message is empty (E13)
+
+    Source: known-failures.md, "Strict faux"; D15, E13, MS-05, TR-13.
     """
     messages = list(messages)
-    _check_messages("request message", messages, between=(SystemMessage,))
+    _check_messages("message", messages, between=(SystemMessage,))
+    if all(isinstance(message, SystemMessage) for message in messages):
+        fail(f"message {len(messages)} (the end)", "there is nothing to answer (LP-14)")
     for index, message in enumerate(messages):
-        place = f"request message {index} ({message.role})"
+        place = f"message {index} ({message.role})"
         match message:
-            case SystemMessage(content=str() as text) if text and index:
-                if not isinstance(messages[0], SystemMessage):
+            case SystemMessage():
+                if one_system_message and index:
+                    fail(place, "the model takes one system message, at the start (TR-13)")
+                if message.text and not isinstance(messages[0], SystemMessage):
                     fail(place, "the request has a prompt but does not start with it (D15)")
             case AssistantMessage(stop_reason="error" | "aborted"):
                 pass
             case UserMessage() | AssistantMessage():
                 if not _has_content(message.content):
-                    fail(place, "no message is empty")
+                    fail(place, "no message is empty (E13)")
+            case _ if message.role not in _ROLES:
+                fail(place, "a role of your own reaches no model: map it in convert_to_llm (MS-05)")
             case _:
                 pass
+
+
+def answered_calls(
+    messages: Iterable[AgentMessage],
+) -> list[tuple[ToolCall, ToolResultMessage]]:
+    """Return every tool call of a transcript with its result, in order.
+
+    Args:
+        messages: A transcript, such as `agent.state.messages`.
+
+    Raises:
+        AssertionError: The transcript breaks a rule of `check_transcript`.
+
+    Example:
+        >>> from pi_agent_kernel import Agent, tool
+        >>> from pi_agent_kernel.testing import call, scripted_model
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> agent = Agent(stream_fn=scripted_model(call("add", a=2, b=40), "42."), tools=[add])
+        >>> agent.prompt_sync("Add 2 and 40.")
+        >>> [(call.name, result.text) for call, result in answered_calls(agent.state.messages)]
+        [('add', '42')]
+    """
+    messages = list(messages)
+    check_transcript(messages)
+    calls = [
+        call
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in calls_to_run(message)
+    ]
+    results = [message for message in messages if isinstance(message, ToolResultMessage)]
+    return list(zip(calls, results, strict=True))
 
 
 def _check_messages(
@@ -76,7 +149,7 @@ def _check_messages(
         role = getattr(message, "role", type(message).__name__)
         place = f"{what} {index} ({role})"
         if not isinstance(cast("object", message), CustomMessageLike):
-            fail(place, f"every message has a role and a timestamp, not {message!r}")
+            fail(place, f"every message has a role and a timestamp, not {message!r} (CO-13)")
         if isinstance(message, ToolResultMessage):
             answer_call(place, due, message)
             continue
@@ -126,8 +199,9 @@ class StrictFaux:
     `refusals` keeps it for the test. `strict_faux` makes one.
     """
 
-    def __init__(self, stream_fn: StreamFn) -> None:
+    def __init__(self, stream_fn: StreamFn, *, one_system_message: bool = False) -> None:
         self._stream_fn = stream_fn
+        self._one_system_message = one_system_message
         self._had_head = False
         #: The requests so far, refused ones included.
         self.requests: list[TranscriptContext] = []
@@ -147,23 +221,49 @@ class StrictFaux:
         self.requests.append(TranscriptContext(messages=messages))
         has_head = bool(messages) and isinstance(messages[0], SystemMessage)
         try:
-            check_request(messages)
+            check_request(messages, one_system_message=self._one_system_message)
             if self._had_head and not has_head:
-                fail("request message 0", "the system head of earlier requests is gone (D15)")
+                fail("message 0", "the system head of earlier requests is gone (D15)")
         except AssertionError as refusal:
-            self.refusals.append(str(refusal))
-            raise
+            raise self.refused(str(refusal)) from None
         self._had_head = has_head
         return self._stream_fn(model, context, options)
 
+    def refused(self, why: str) -> AssertionError:
+        """Keep why the present request is refused, and make the error to raise."""
+        self.refusals.append(f"request {len(self.requests)}: {why}")
+        return AssertionError(self.refusals[-1])
 
-def strict_faux(stream_fn: StreamFn) -> StrictFaux:
+    def check(self) -> None:
+        """Raise if a request was refused; a run turns what is raised in it into a message.
+
+        Raises:
+            AssertionError: All refusals, one a line.
+        """
+        __tracebackhide__ = True
+        if self.refusals:
+            raise AssertionError("\n".join(self.refusals))
+
+
+def strict_faux(stream_fn: StreamFn, *, one_system_message: bool = False) -> StrictFaux:
     """Make a stream function refuse requests that a strict provider refuses.
+
+    `scripted_model` is one already.
 
     Args:
         stream_fn: Answers what is not refused, for example `faux_provider().stream_fn`.
+        one_system_message: As in `check_request`.
 
     Returns:
         The stream function, with its `requests` and `refusals`.
+
+    Example:
+        >>> from pi_agent_kernel import Agent, faux_provider
+        >>> strict = strict_faux(faux_provider().stream_fn)
+        >>> agent = Agent(stream_fn=strict)
+        >>> agent.transform_context = lambda messages, signal: messages[:-1]
+        >>> agent.prompt_sync("The hook drops this.")
+        >>> strict.refusals
+        ['request 1: message 0 (the end): there is nothing to answer (LP-14)']
     """
-    return StrictFaux(stream_fn)
+    return StrictFaux(stream_fn, one_system_message=one_system_message)
