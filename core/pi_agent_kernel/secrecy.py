@@ -129,22 +129,33 @@ _START = r"(?<![A-Za-z0-9_-])"
 _HEADER = (
     r"(?i:authorization|x-api-key|api-key)[\"']?\s*[:=]\s*[\"']?(?:(?i:bearer|basic|token)\s+)?"
 )
+# Each with what stands in every text that it fits, in small letters: looking for that is quick.
 # What a group named "keep…" matched stays in front of the placeholder.
 _PATTERNS = (
-    rf"{_START}sk-[A-Za-z0-9_-]{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek
-    rf"{_START}AIza[A-Za-z0-9_-]{{30,}}",  # Google
-    rf"{_START}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",  # AWS
-    rf"{_START}gh[oprsu]_[A-Za-z0-9]{{20,}}",  # GitHub
-    rf"{_START}github_pat_[A-Za-z0-9_]{{20,}}",
-    rf"{_START}(?:gsk_|hf_|xai-|glpat-)[A-Za-z0-9_-]{{20,}}",  # Groq, Hugging Face, xAI, GitLab
-    rf"{_START}xox[abeoprs]-[A-Za-z0-9-]{{10,}}",  # Slack
-    rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]+",  # JSON web tokens
-    # Up to the next five dashes and no farther, so that many beginnings are read once.
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*-----END [A-Z ]*PRIVATE KEY-----",
-    rf"(?P<keep_header>{_HEADER})[^\s\"',;\\]{{8,}}",
-    r"(?P<keep_bearer>\b(?i:bearer)\s+)[A-Za-z0-9._~+/=-]{20,}",
-    r"(?P<keep_address>://[^/\s:@\"']+:)[^/\s@\"']+(?=@)",
+    ("sk-", rf"{_START}sk-[A-Za-z0-9_-]{{16,}}"),  # OpenAI, Anthropic, OpenRouter, DeepSeek
+    ("aiza", rf"{_START}AIza[A-Za-z0-9_-]{{30,}}"),  # Google
+    ("akia", rf"{_START}AKIA[A-Z0-9]{{16}}(?![A-Za-z0-9])"),  # AWS
+    ("asia", rf"{_START}ASIA[A-Z0-9]{{16}}(?![A-Za-z0-9])"),
+    ("gh", rf"{_START}gh[oprsu]_[A-Za-z0-9]{{20,}}"),  # GitHub
+    ("github_pat_", rf"{_START}github_pat_[A-Za-z0-9_]{{20,}}"),
+    ("gsk_", rf"{_START}gsk_[A-Za-z0-9_-]{{20,}}"),  # Groq
+    ("hf_", rf"{_START}hf_[A-Za-z0-9_-]{{20,}}"),  # Hugging Face
+    ("xai-", rf"{_START}xai-[A-Za-z0-9_-]{{20,}}"),
+    ("glpat-", rf"{_START}glpat-[A-Za-z0-9_-]{{20,}}"),  # GitLab
+    ("xox", rf"{_START}xox[abeoprs]-[A-Za-z0-9-]{{10,}}"),  # Slack
+    # JSON web tokens
+    ("eyj", rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]+"),
+    (
+        "private key",  # up to the next five dashes and no farther: beginnings are read once
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*"
+        r"-----END [A-Z ]*PRIVATE KEY-----",
+    ),
+    ("authorization", rf"(?P<keep>{_HEADER})[^\s\"',;\\]{{8,}}"),
+    ("api-key", rf"(?P<keep>{_HEADER})[^\s\"',;\\]{{8,}}"),
+    ("bearer", r"(?P<keep>\b(?i:bearer)\s+)[A-Za-z0-9._~+/=-]{20,}"),
+    ("://", r"(?P<keep>://[^/\s:@\"']+:)[^/\s@\"']+(?=@)"),
 )
+_RULES = tuple((hint, re.compile(pattern)) for hint, pattern in _PATTERNS)
 #: The beginnings of these at the end of a text that is still being written.
 _BEGUN = re.compile(
     rf"{_START}(?:sk-|AIza|AKIA|ASIA|gh[oprsu]_|github_pat_|gsk_|hf_|xai-|glpat-|xox[abeoprs]-|eyJ)"
@@ -191,8 +202,8 @@ class Redaction:
         secrets: The known ones.
     """
 
-    #: A pattern of a subclass, for what else it takes out.
-    also = ""
+    #: What else is taken out, as `_PATTERNS`.
+    also: tuple[tuple[str, re.Pattern[str]], ...] = ()
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.know(secrets)
@@ -206,8 +217,6 @@ class Redaction:
             - {""},
             key=lambda form: (-len(form), form),
         )
-        known = [re.escape(form) for form in self._forms]
-        self._pattern = re.compile("|".join(filter(None, [*known, self.also, *_PATTERNS])))
 
     def text(self, text: str) -> str:
         """Return the text without secrets, those included that JSON has escaped in it."""
@@ -245,19 +254,26 @@ class Redaction:
 
     def found(self, text: str) -> list[Span]:
         """Return what is to be replaced, in order; also what shows only without its escapes."""
-        found = [self.span(match) for match in self._pattern.finditer(text)]
-        if "\\" not in text:
-            return found
-        inner, outer_place = _unescaped(text)
-        if inner == text:
-            return found
-        for start, end, instead in self.found(inner):
-            found.append(Span(outer_place(start), outer_place(end), instead))
+        found: list[Span] = []
+        for form in self._forms:
+            place = text.find(form)
+            while place >= 0:
+                found.append(Span(place, place + len(form), REDACTED))
+                place = text.find(form, place + len(form))
+        small = text.lower()
+        for hint, pattern in (*self.also, *_RULES):
+            if hint in small:
+                found += [self.span(match) for match in pattern.finditer(text)]
+        if "\\" in text:
+            inner, outer_place = _unescaped(text)
+            if inner != text:
+                for start, end, instead in self.found(inner):
+                    found.append(Span(outer_place(start), outer_place(end), instead))
         return _merged(found)
 
     def span(self, match: re.Match[str]) -> Span:
         """Return what of a match is replaced, and by what."""
-        kept = next((kept for kept in match.groupdict().values() if kept is not None), "")
+        kept = match.groupdict().get("keep") or ""
         return Span(match.start() + len(kept), match.end(), REDACTED)
 
 

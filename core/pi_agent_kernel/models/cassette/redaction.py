@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["REDACTED", "Redactor"]
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNORECASE)
-_MADE_UP = r"(?P<made>pyd_ai_[0-9a-f]{32}|\btool:[0-9a-f]{12,}:\d+\b)"
+_MADE_UP = (
+    ("pyd_ai_", re.compile(r"(?P<made>pyd_ai_[0-9a-f]{32})")),
+    ("tool:", re.compile(r"(?P<made>\btool:[0-9a-f]{12,}:\d+\b)")),
+)
 _SCHEMES = re.compile(r"(?i:bearer|basic|token)\s+")
 
 
@@ -75,7 +78,7 @@ class Redactor(Redaction):
 
     def span(self, match: re.Match[str]) -> Span:
         """Return what of a match is replaced: an id by its number, a secret as elsewhere."""
-        made = match["made"]
+        made = match.groupdict().get("made")
         if made is None:
             return super().span(match)
         prefix = "tool:" if made.startswith("tool:") else "pyd_ai_"
