@@ -29,6 +29,7 @@ from pi_notebook.cassettes import cassettes
 from pi_notebook.cell_hooks import hooks
 from pi_notebook.cell_run import set_for_cell
 from pi_notebook.errors import AgentUnavailable
+from pi_notebook.results import Results
 from pi_notebook.runtime import ForegroundRun
 from pi_notebook.shown_run import ShownRun, user_messages
 
@@ -106,6 +107,8 @@ class NotebookAgent(Agent):
             self.approvals.policy = self.approvals.policy.with_rules(rules)
         except ValueError as error:
             raise AgentUnavailable(f"{APPROVE_VARIABLE}: {error}") from None
+        #: What its tools returned, as it is.
+        self.results = Results("pi.agent" if name == "main" else f"pi.agents[{name!r}]")
         #: What each cell's last run was made from, and its picture: for `--once`.
         self.kept_runs: dict[str, tuple[str, RunSnapshot]] = {}
         self._shown: ShownRun | None = None

@@ -36,13 +36,13 @@ class Results(Mapping[str, Any]):
             raise KeyError(f"no result is named {key!r} (there is: {have})") from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._values))
+        return iter(sorted(self._values, key=lambda name: int(name[1:])))
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __repr__(self) -> str:
-        rows = (f"{name}: {type(value).__name__}" for name, value in list(self._values.items()))
+        rows = (f"{name}: {type(self[name]).__name__}" for name in self)
         return f"<results: {', '.join(rows) or 'none yet'}>"
 
     @property

@@ -13,13 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from functools import partial
 from typing import Any
 
 from pi_notebook.tool_view import Display, Image, Output, Value
 
-__all__ = ["Card", "capturing", "in_card", "outside_cards"]
+__all__ = ["Card", "capturing", "in_card", "look_again", "open_card", "outside_cards"]
 
 #: Characters that are kept of what a tool prints: of the beginning, and of the end.
 HEAD = 8_000
@@ -48,6 +48,14 @@ class Card:
         self._changed = changed
         self._lock = threading.RLock()
         self.clear()
+
+    def enter(self) -> Token[Card | None]:
+        """Have the output of what follows, on this task, until `leave`."""
+        return _card.set(self)
+
+    def leave(self, token: Token[Card | None]) -> None:
+        """Undo `enter`."""
+        _card.reset(token)
 
     def clear(self) -> None:
         """Forget what came so far."""
@@ -222,6 +230,7 @@ class _Patch:
         self._own = name in vars(owner)
         self._before = getattr(owner, name)
         self._made = make(self._before)
+        self._made.looks = True
         setattr(owner, name, self._made)
 
     def take_back(self) -> None:
@@ -240,21 +249,26 @@ class _Patches:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
+        self._shell: Any = None
         self._patches: list[_Patch] = []
-        self._known: set[tuple[int, str]] = set()
 
     def enter(self, shell: Any) -> None:
-        """Patch what this run's tools write through and is not patched yet."""
+        """Patch what tools write through, for one run more."""
         with self._lock:
             self._runs += 1
-            for owner, name, make in _places(shell):
-                if (id(owner), name) in self._known or not hasattr(owner, name):
+            self._shell = shell
+        self.renew()
+
+    def renew(self) -> None:
+        """Patch what is not patched, or not any more: IPython puts back a cell's own streams."""
+        with self._lock:
+            for owner, name, make in _places(self._shell) if self._runs else ():
+                if getattr(getattr(owner, name, None), "looks", False):
                     continue
                 try:
                     self._patches.append(_Patch(owner, name, make))
                 except (AttributeError, TypeError):
-                    continue  # a stream that lets nobody in, as of a terminal
-                self._known.add((id(owner), name))
+                    continue  # it has no such thing, or lets nobody in
 
     def leave(self) -> None:
         """Take everything back once no run is left."""
@@ -262,13 +276,13 @@ class _Patches:
             self._runs -= 1
             if self._runs:
                 return
-            for patch in reversed(self._patches):
-                patch.take_back()
-            self._patches.clear()
-            self._known.clear()
+            while self._patches:
+                self._patches.pop().take_back()
+            self._shell = None
 
 
 _patches = _Patches()
+look_again = _patches.renew
 
 
 def _places(shell: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:

@@ -54,6 +54,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             "picture",
             "safe_picture",
             "tool_output",
+            "tool_cards",
             "results",
             "typed_output",
             "snapshot",

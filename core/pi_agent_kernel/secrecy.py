@@ -129,6 +129,7 @@ _START = r"(?<![A-Za-z0-9_-])"
 _HEADER = (
     r"(?i:authorization|x-api-key|api-key)[\"']?\s*[:=]\s*[\"']?(?:(?i:bearer|basic|token)\s+)?"
 )
+_FILE = "[A-Z ]*PRIVATE KEY-----"
 # Each with what stands in every text that it fits, in small letters: looking for that is quick.
 # What a group named "keep…" matched stays in front of the placeholder.
 _PATTERNS = (
@@ -147,8 +148,7 @@ _PATTERNS = (
     ("eyj", rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]+"),
     (
         "private key",  # up to the next five dashes and no farther: beginnings are read once
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*"
-        r"-----END [A-Z ]*PRIVATE KEY-----",
+        rf"-----BEGIN {_FILE}[^-]*(?:-(?!----)[^-]*)*-----END {_FILE}",
     ),
     ("authorization", rf"(?P<keep>{_HEADER})[^\s\"',;\\]{{8,}}"),
     ("api-key", rf"(?P<keep>{_HEADER})[^\s\"',;\\]{{8,}}"),
@@ -160,12 +160,13 @@ _RULES = tuple((hint, re.compile(pattern)) for hint, pattern in _PATTERNS)
 _BEGUN = re.compile(
     rf"{_START}(?:sk-|AIza|AKIA|ASIA|gh[oprsu]_|github_pat_|gsk_|hf_|xai-|glpat-|xox[abeoprs]-|eyJ)"
     r"[A-Za-z0-9_.-]*\Z"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*(?:-----[A-Z -]*)?\Z"
     rf"|(?:{_HEADER}|\b(?i:bearer)\s+)[^\s\"',;]*\Z"
     r"|://[^/\s:@\"']+:[^/\s@\"']*\Z"
 )
-#: Characters at the end of a growing text in which a beginning is looked for.
-_REACH = 8_192
+_KEY_FILE = re.compile(r"-----BEGIN [A-Z ]*(?:PRIVATE KEY|\Z)")
+#: Characters at the end of a growing text in which a beginning is looked for, and that of a file.
+_REACH = 2_048
+_REACH_OF_FILE = 8_192
 # Of a pair of surrogates both at once, then they are one character.
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -227,6 +228,9 @@ class Redaction:
         tail = text[-_REACH:]
         begun = _BEGUN.search(tail)
         cut = len(tail) if begun is None else begun.start()
+        start = text.rfind("-----BEGIN ", max(0, len(text) - _REACH_OF_FILE))
+        if start >= 0 and _KEY_FILE.match(text, start):
+            return text[:start]
         for form in self._forms:
             for length in range(min(len(form) - 1, len(tail)), _SHORTEST - 1, -1):
                 if tail.endswith(form[:length]):

@@ -77,6 +77,10 @@ class View(Protocol):
         """Hear that the run has gone on; cheap, as every text delta calls it."""
         ...
 
+    def refresh(self) -> None:
+        """Show the run as it is at once: somebody is about to be asked something; on any thread."""
+        ...
+
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Show the run as it ended."""
         ...
@@ -88,6 +92,9 @@ class View(Protocol):
 
 class _Mute:
     """Be a view without buttons."""
+
+    def refresh(self) -> None:
+        """Do nothing: nobody is asked here."""
 
     async def can_ask(self) -> bool:
         """Say no."""
@@ -166,6 +173,10 @@ class LiveView(_Mute):
         """Update now if it is time, else arrange for it."""
         self._pace.changed()
 
+    def refresh(self) -> None:
+        """Send the run as it is."""
+        self._send(live_bundle(self._take(), self._render), update=True)
+
     def pause(self) -> None:
         """Send nothing until `resume` or `close`."""
         self._pace.stop()
@@ -173,7 +184,7 @@ class LiveView(_Mute):
     def resume(self) -> None:
         """Send the run as it is, and go on."""
         self._pace = Pace(lambda: self._update(self._take()), self._clock, self._later)
-        self._send(live_bundle(self._take(), self._render), update=True)
+        self.refresh()
 
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Send the full bundle; nothing follows it."""

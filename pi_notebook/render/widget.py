@@ -220,6 +220,15 @@ class WidgetView:
         elif self._widget is None or self._gave_up:
             self._whole.changed()
 
+    def refresh(self) -> None:
+        """Show the run as it is at once."""
+        if self._ready and not self._gave_up:
+            self._send(self._take())
+        elif self._widget is None or self._gave_up:
+            self._whole.refresh()
+        else:  # it cannot say that it is there while somebody is asked
+            self._give_up_unless_ready()
+
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Put the static bundle in the place of the widget."""
         self._gave_up = True
@@ -287,12 +296,16 @@ class WidgetView:
         if not grown and now - self._last_sent < QUIET_INTERVAL:
             self._later(QUIET_INTERVAL, self.changed)
             return
+        self._send(run)
+
+    def _send(self, run: RunSnapshot) -> None:
         with self._lock:
             message = self._picture.update(run, self._controls.asks())
             if message is None:
                 return
-            self._messages += grown
-            self._last_text, self._last_sent = text, now
+            text = len(run.text)
+            self._messages += text != self._last_text
+            self._last_text, self._last_sent = text, self._clock()
             self._widget.send(message)
 
     def _show_stalled(self, text: int) -> None:
