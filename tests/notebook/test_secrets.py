@@ -12,10 +12,10 @@ pytestmark = pytest.mark.kernel
 PLANTED = "Zq9/planted+value-7731"
 PATTERNED = "sk-" + "planted" * 6
 
-SETUP = f'''
+SETUP = '''
 import asyncio, os
 planted, patterned = os.environ["SOME_API_KEY"], "sk-" + "planted" * 6
-both = f"a {{planted}} b {{patterned}} c"
+both = f"a {planted} b {patterned} c"
 
 @pi.tool
 def leaks(text: str = "") -> str:
@@ -29,18 +29,18 @@ def leaks(text: str = "") -> str:
 @pi.tool
 def fails() -> str:
     """Fail."""
-    raise ValueError(f"no access with {{both}}")
+    raise ValueError(f"no access with {both}")
 
 @pi.tool(effects="write")
 def writes(text: str) -> str:
     """Write."""
-    return f"wrote {{text}}"
+    return f"wrote {text}"
 
 @pi.tool
 def table() -> object:
     """Return a table."""
     import pandas as pd
-    return pd.DataFrame({{planted: [patterned]}})
+    return pd.DataFrame({planted: [patterned]})
 
 async def leaking(model, context, options):
     """Say the keys in small pieces, then call tools with them."""
@@ -52,16 +52,16 @@ async def leaking(model, context, options):
     yield response.thinking_end(opened.content_index)
     opened = response.text_start()
     yield opened
-    for piece in both + f" **{{planted}}** `{{patterned}}` " + "words " * 10:
+    for piece in both + f" **{planted}** `{patterned}` " + "words " * 10:
         yield response.text_delta(piece, opened.content_index)
         await asyncio.sleep(0.004)
     yield response.text_end(opened.content_index)
     if context.messages[-1].role != "toolResult":
         for number, (name, text) in enumerate([("leaks", both), ("fails", None), ("table", None)]):
-            opened = response.toolcall_start(f"call_{{number}}", name)
+            opened = response.toolcall_start(f"call_{number}", name)
             yield opened
             if text:
-                for piece in json.dumps({{"text": text}}):
+                for piece in json.dumps({"text": text}):
                     yield response.toolcall_delta(piece, opened.content_index)
                     await asyncio.sleep(0.002)
             yield response.toolcall_end(opened.content_index)
@@ -70,7 +70,7 @@ async def leaking(model, context, options):
 async def refused(model, context, options):
     response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
     yield response.start()
-    yield response.error(f"401: bad key {{both}}")
+    yield response.error(f"401: bad key {both}")
 
 async def asking(model, context, options):
     response = ResponseBuilder(api="scripted", provider="scripted", model=model.id)
@@ -79,7 +79,7 @@ async def asking(model, context, options):
         opened = response.toolcall_start("call_0", "writes")
         yield opened
         yield response.toolcall_end(opened.content_index, ToolCall(
-            id="call_0", name="writes", arguments={{"text": both}}))
+            id="call_0", name="writes", arguments={"text": both}))
     yield response.done()
 
 import json
