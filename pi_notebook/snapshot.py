@@ -17,6 +17,7 @@ from typing import Any
 from pi_agent_kernel.events import (
     AgentEnd,
     AgentEvent,
+    AgentStart,
     MessageEnd,
     MessageStart,
     MessageUpdate,
@@ -224,6 +225,8 @@ class RunReducer:
                 self._response_at = len(self._parts)
             case ModelRetry():
                 self._retry(event)
+            case AgentStart():
+                self._status = "running"  # again, where an answer had to be repaired
             case AgentEnd():
                 reason = self._stop_reason
                 self._status = reason if reason in ("aborted", "error") else "ok"
