@@ -25,7 +25,7 @@ from pi_notebook.render.untrusted import (
 from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pi_notebook.snapshot import Image, Output, Part, RunSnapshot, Table, Tokens
 
@@ -36,19 +36,28 @@ LONGEST_IMAGE = 4_000_000
 #: A result up to this size is told by the summary alone.
 LONGEST_SUMMARY = 72
 
+PREFIX = ".pi.pi-run "
+
+#: A rule, or a query with rules in it.
+_RULE = re.compile(r"[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 #: What in the page asks for a section of the style sheet.
 _SECTIONS = {
+    "heading": re.compile("<h[1-6]"),
+    "link": re.compile("<a "),
     "code": re.compile("<code|<pre"),
     "colors": re.compile('<span class="pi-'),
     "table": re.compile("<table"),
     "quote": re.compile("<blockquote"),
     "fold": re.compile("<details"),
+    "label": re.compile('class="pi-label"'),
+    "thought": re.compile('class="pi-thought"'),
+    "image": re.compile("<img"),
     "again": re.compile('class="pi-again"'),
     "note": re.compile('class="pi-note"'),
     "problem": re.compile('class="pi-problem"'),
     "rows": re.compile('class="pi-rows"'),
-    "live": re.compile('class="pi-(?:caret|bar)"'),
+    "live": re.compile('class="pi-(?:caret|bar)"|pi-live|pi-ask'),
 }
 
 
@@ -94,14 +103,21 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
 
 def whole_style() -> str:
     """Return all sections of the style sheet, for a page that changes."""
-    return "".join(_sheet().values())
+    return _joined(_sheet())
 
 
 def style(body: str) -> str:
     """Return the sections of the style sheet that a page needs."""
-    sheet = _sheet()
     needed = [name for name, pattern in _SECTIONS.items() if pattern.search(body)]
-    return "".join(sheet[name] for name in ["base", *needed])
+    return _joined(["base", *needed])
+
+
+def _joined(names: Iterable[str]) -> str:
+    """Join sections, with the prefix that most of their rules have written once."""
+    rules = [rule for name in names for rule in _RULE.findall(_sheet()[name])]
+    inner = [rule.replace(PREFIX, "") for rule in rules if rule.startswith(PREFIX)]
+    outer = [rule for rule in rules if not rule.startswith(PREFIX)]
+    return f"{''.join(outer)}{PREFIX.strip()}{{{''.join(inner)}}}"
 
 
 @cache
@@ -111,7 +127,7 @@ def _sheet() -> Mapping[str, str]:
     for section in source.split("/*@")[1:]:
         name, _, rules = section.partition("*/")
         rules = re.sub(r"/\*.*?\*/", "", rules, flags=re.DOTALL)
-        rules = re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", rules))
+        rules = re.sub(r"\s*([{};,>])\s*", r"\1", re.sub(r"\s+", " ", rules))
         sections[name] = re.sub(r": (?=[^{}]*[;}])", ":", rules).replace(";}", "}").strip()
     return sections
 
