@@ -46,7 +46,7 @@ _SECTIONS = {
     "heading": re.compile("<h[1-6]"),
     "link": re.compile("<a "),
     "code": re.compile("<code|<pre"),
-    "colors": re.compile('<span class="pi-'),
+    "colors": re.compile('<span class="pi-(?:[ksmc][a-z0-9]?|n[fc])"'),
     "table": re.compile("<table"),
     "quote": re.compile("<blockquote"),
     "fold": re.compile("<details"),
