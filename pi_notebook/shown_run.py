@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["ShownRun", "user_messages"]
 
 _DIFF = "\n--- "
+#: How often what a plain tool prints is shown at once: so often, and again so often a second.
+MOST_AT_ONCE = 10
+AT_ONCE_PER_SECOND = 4
 
 
 class ShownRun:
@@ -76,7 +79,7 @@ class ShownRun:
             reducer.hold,
             agent.results,
             changed=self._changing(),
-            show=view.refresh,
+            show=partial(view.refresh, asked=True),
             flush=frontend.flush_figures,
             show_live=lambda value: self._post(partial(frontend.show_widget, value)),
         )
@@ -112,9 +115,10 @@ class ShownRun:
             run = reducer.snapshot()
             view.close(run, _metadata(run, started, time.monotonic() - began, self._cell_id))
 
-    def _changing(self) -> Callable[[], None]:
-        """Return what shows the run again soon; on any thread, many times."""
+    def _changing(self) -> Callable[[bool], None]:
+        """Return what shows the run soon when a card has changed; on any thread, many times."""
         loop_thread, told = threading.get_ident(), threading.Event()
+        at_once = Allowance(MOST_AT_ONCE, AT_ONCE_PER_SECOND)
 
         def show() -> None:
             told.clear()
@@ -122,9 +126,15 @@ class ShownRun:
 
         wake = run_soon(show)
 
-        def changed() -> None:
-            if threading.get_ident() == loop_thread:
-                self._view.changed()  # a plain tool keeps the loop from doing it
+        def changed(thread_is_kept: bool) -> None:  # noqa: FBT001
+            here = threading.get_ident()
+            serves = here == loop_thread or self._run.serves(here)
+            if thread_is_kept and serves:
+                # Nothing is sent later from here, so it is sent now or with what comes next.
+                if at_once.take():
+                    self._view.refresh()
+            elif here == loop_thread:
+                self._view.changed()
             elif not told.is_set():
                 told.set()
                 wake()
@@ -134,18 +144,16 @@ class ShownRun:
     @contextlib.contextmanager
     def _cards_for(self, cards: ToolCards) -> Iterator[None]:
         """Have what tools print and show go to their cards, where there are any."""
-        shell = frontend.shell()
-        if not self._has_cards or shell is None:
-            token = around_tools.set(cards.keep_only)
-        else:
-            self._post(frontend.flush_figures)  # those of the cell itself
-            token = around_tools.set(cards.around)
-        try:
-            with capturing(shell) if self._has_cards else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if self._has_cards:
+                self._post(frontend.flush_figures)  # those of the cell itself
+                stack.enter_context(capturing(frontend.shell()))
+            token = around_tools.set(cards.around if self._has_cards else cards.keep_only)
+            try:
                 yield
-        finally:
-            cards.close()
-            around_tools.reset(token)
+            finally:
+                cards.close()
+                around_tools.reset(token)
 
     def snapshot(self) -> RunSnapshot:
         """Take the picture of the run as it is now."""
@@ -180,6 +188,34 @@ class ShownRun:
             details = f"{begins.lstrip()}{diff}"
             line = f"agent run failed: {line} (%agent undo takes the prompt back)"
             raise AgentFailed(line, details=details) from cause
+
+
+class Allowance:
+    """Allow something often at first, then at a rate.
+
+    Args:
+        most: How often at once.
+        per_second: How much comes back in a second.
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(
+        self, most: float, per_second: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most, self._left = most, most
+        self._per_second = per_second
+        self._clock = clock
+        self._at = clock()
+
+    def take(self) -> bool:
+        """Take one, if one is left."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class _Controls:

@@ -10,6 +10,7 @@ Texts in a picture are clean and without secrets: everything that is shown is ma
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -172,6 +173,7 @@ class RunReducer:
         self._status: RunStatus = "running"
         self._turns = 0
         self._parts: list[Text | Thinking | Note | Discarded | Retry | _Call] = []
+        self._lock = threading.RLock()  # of what pictures have in common
         self._safe: dict[int, tuple[Part, Part]] = {}  # by position, as it is and as it is shown
         self._growing: dict[int, GrowingText] = {}  # by position in the open message
         self._response_at = 0  # where the parts of the last response begin
@@ -268,7 +270,11 @@ class RunReducer:
         self._status = "aborted"
 
     def snapshot(self) -> RunSnapshot:
-        """Take the picture of the run as it is now."""
+        """Take the picture of the run as it is now; on any thread."""
+        with self._lock:
+            return self._snapshot()
+
+    def _snapshot(self) -> RunSnapshot:
         parts = [self._shown(place, part) for place, part in enumerate(self._parts)]
         message = self._open if self._update is None else self._update.message
         if message is not None:

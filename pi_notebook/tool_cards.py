@@ -30,7 +30,8 @@ class ToolCards:
     Args:
         hold: Gets the id of each call and what takes the picture of its card.
         results: Gets what the calls return.
-        changed: Called when a card has changed; on any thread.
+        changed: Called when a card has changed, on any thread; told whether a plain function
+            keeps that thread.
         show: Shows the run at once; on any thread.
         flush: Displays the figures that were drawn.
         show_live: Gets each returned value; shows it if it is a widget.
@@ -41,7 +42,7 @@ class ToolCards:
         hold: Callable[[str, Callable[[], Output]], None],
         results: Results,
         *,
-        changed: Callable[[], object],
+        changed: Callable[[bool], object],
         show: Callable[[], object],
         flush: Callable[[], object],
         show_live: Callable[[object], object],
@@ -90,8 +91,10 @@ class ToolCards:
         value = None
         here = threading.current_thread() is threading.main_thread()
         self._on_main_thread += here
+        card.kept_thread = threading.get_ident()
         try:
             value = call()
+            card.kept_thread = None
             if not is_awaitable(value):
                 self._keep_shown(card, name, value)
         finally:

@@ -37,14 +37,16 @@ class Card:
     """Take what one tool call prints and displays; on any thread.
 
     Args:
-        changed: Called after each piece.
+        changed: Called after each piece; told whether a plain function keeps that thread.
         ask: Called before a person is asked something: what was printed has to be seen by then.
     """
 
-    def __init__(self, changed: Callable[[], object], ask: Callable[[], object]) -> None:
+    def __init__(self, changed: Callable[[bool], object], ask: Callable[[], object]) -> None:
         self.is_open = True
         self.ask = ask
         self.value: Value | None = None
+        #: The thread that a plain function keeps.
+        self.kept_thread: int | None = None
         self._changed = changed
         self._lock = threading.RLock()
         self.clear()
@@ -74,7 +76,7 @@ class Card:
             if len(self._tail) > 2 * TAIL:
                 self._dropped += len(self._tail) - TAIL
                 self._tail = self._tail[-TAIL:]
-        self._changed()
+        self._changed(self.kept_thread == threading.get_ident())
 
     def display(self, data: Mapping[str, Any], key: object, *, update: bool) -> bool:
         """Take a mime bundle: its image, else its text. Return whether it belongs here.
@@ -96,7 +98,7 @@ class Card:
             if len(self._displays) > 2 * DISPLAYS:
                 del self._displays[list(self._displays)[DISPLAYS]]
                 self._left_out += 1
-        self._changed()
+        self._changed(self.kept_thread == threading.get_ident())
         return True
 
     def picture(self) -> Output:

@@ -288,7 +288,8 @@ register_model("asking", calls("asks"))
     assert tools_of(outcome)["asks"]["result"] == "second"
 
 
-def test_a_running_tool_is_seen_to_print(kernel):
+@pytest.mark.parametrize("before", ["", "%%time\n"], ids=["on the loop", "in a portal"])
+def test_a_running_tool_is_seen_to_print(kernel, before):
     """A plain tool that keeps the loop from turning is shown while it prints."""
     assert (
         kernel.run(
@@ -306,7 +307,7 @@ register_model("working", calls("works"))
         ).error
         is None
     )
-    outcome = kernel.run("%%agent --model working\ngo")
+    outcome = kernel.run(f"{before}%%agent --model working\ngo")
     kinds = ("display_data", "update_display_data")
     pages = [m["content"]["data"] for m in outcome.messages if m["msg_type"] in kinds]
     seen = [page for page in pages if "step 0" in str(page) and "step 7" not in str(page)]
