@@ -72,6 +72,11 @@ def _cell_parser() -> _Parser:
     )
     option("--to", metavar="NAME", type=_variable, help="put the answer into this variable")
     option(
+        "--output",
+        metavar="TYPE",
+        help="have an answer of this type, such as a pydantic model; pi.agent.output keeps it",
+    )
+    option(
         "--append",
         action="store_true",
         help="go on at the end; without it a cell that runs again takes its former turn's place",
@@ -184,6 +189,7 @@ def parse_cell(line: str, body: str) -> CellRequest:
         tools=options.tools,
         images=tuple(options.image),
         to=options.to,
+        output=options.output,
         append=options.append,
         once=options.once,
         approve=options.approve,

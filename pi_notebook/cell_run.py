@@ -31,6 +31,7 @@ from pi_agent_kernel.wire import to_json
 from pi_notebook import frontend
 from pi_notebook.budget import Budget, Spending
 from pi_notebook.references import References, expand_references
+from pi_notebook.typed_output import find_output
 
 if TYPE_CHECKING:
     from pi_agent_kernel.models.catalog import ChosenModel
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pi_notebook.cells import CellRequest
     from pi_notebook.notebook_agent import NotebookAgent
     from pi_notebook.snapshot import RunSnapshot
+    from pi_notebook.typed_output import TypedOutput
 
 __all__ = ["CellPlan", "set_for_cell"]
 
@@ -65,6 +67,8 @@ class CellPlan:
     kept: RunSnapshot | None = None
     #: What led to the answer, as a hash; empty without a cell of its own.
     digest: str = ""
+    #: What the answer has to be.
+    typed: TypedOutput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class _Wanted:
     chosen: ChosenModel | None
     tools: list[AgentTool] | None
     rules: Policy | None
+    typed: TypedOutput | None
 
 
 @contextlib.contextmanager
@@ -99,17 +104,30 @@ def set_for_cell(agent: NotebookAgent, request: CellRequest) -> Iterator[CellPla
         kept = agent.kept_runs.get(cell)
         if kept is not None and kept[0] == digest and agent.branches.has_turn_of(cell):
             yield CellPlan([], kept=kept[1])
-            if request.to is not None:
-                names[request.to] = kept[1].text
+            _deliver(agent, request, wanted, names, kept[2])
             return
     remarks = _rewound(agent, None if request.append else cell)
     with _applied(agent, request, wanted):
         try:
-            yield CellPlan(wanted.messages, remarks, digest=digest)
+            yield CellPlan(wanted.messages, remarks, digest=digest, typed=wanted.typed)
         finally:
             agent.branches.follow(agent.state.messages, cell)
+    _deliver(agent, request, wanted, names, agent.answer)
+
+
+def _deliver(
+    agent: NotebookAgent,
+    request: CellRequest,
+    wanted: _Wanted,
+    names: dict[str, Any],
+    answer: str,
+) -> None:
+    """Put the answer where the cell wants it."""
+    value: Any = answer
+    if wanted.typed is not None:
+        value = agent.output = wanted.typed.value(answer)
     if request.to is not None:
-        names[request.to] = agent.answer
+        names[request.to] = value
 
 
 def _read(agent: NotebookAgent, request: CellRequest, names: dict[str, Any]) -> _Wanted:
@@ -122,13 +140,16 @@ def _read(agent: NotebookAgent, request: CellRequest, names: dict[str, Any]) -> 
     content = [*found.content, *(_image(expression, names) for expression in request.images)]
     if _was_stopped(agent):
         content.append(TextContent(text=STOPPED))
+    typed = None if request.output is None else find_output(request.output, names)
+    if typed is not None:
+        content.append(TextContent(text=typed.instruction))
     messages: list[AgentMessage] = [UserMessage(content=content)]
     if request.system is not None:
         section = {SYSTEM_SECTION: request.system or None}
         messages.insert(0, SystemMessage(sections=section))
     chosen = None if request.model is None else choose_model(request.model)
     tools = _tools(agent.state.tools, request.tools, found.tools)
-    return _Wanted(messages, chosen, tools, _rules(agent, request.approve, tools))
+    return _Wanted(messages, chosen, tools, _rules(agent, request.approve, tools), typed)
 
 
 def _rules(

@@ -23,6 +23,7 @@ class CellRequest:
         tools: Names of the only tools of this cell.
         images: Expressions whose values are sent as images.
         to: Name of the variable that gets the answer.
+        output: Expression for the type of the answer.
         append: Go on at the end, also if this cell has run before.
         once: Show the answer of before if nothing that led to it has changed.
         approve: Rules for approvals in this cell.
@@ -41,6 +42,7 @@ class CellRequest:
     tools: tuple[str, ...] | None = None
     images: tuple[str, ...] = ()
     to: str | None = None
+    output: str | None = None
     append: bool = False
     once: bool = False
     approve: str | None = None

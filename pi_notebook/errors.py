@@ -11,6 +11,8 @@ KeyboardInterrupt: asyncio would carry that out of the task and through the kern
 
 from __future__ import annotations
 
+from pi_notebook.shown_text import without_secrets
+
 __all__ = ["AgentAborted", "AgentFailed", "AgentUnavailable", "CellError"]
 
 LONGEST_LINE = 500
@@ -25,8 +27,8 @@ class CellError(Exception):
     """
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        self.details = details
-        line = " ".join(message.split())
+        self.details = without_secrets(details)
+        line = " ".join(without_secrets(message).split())
         super().__init__(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…")
 
     def _render_traceback_(self) -> list[str]:

@@ -31,6 +31,7 @@ from pi_agent_kernel.tools import AgentToolResult
 from pi_notebook.render.bundle import final_bundle, run_markdown
 from pi_notebook.render.html import run_html, style
 from pi_notebook.render.untrusted import clean
+from pi_notebook.shown_text import without_secrets
 from pi_notebook.snapshot import RunReducer, RunSnapshot
 
 __all__ = ["export_conversation", "turns_of"]
@@ -109,7 +110,7 @@ def _written(message: UserMessage) -> str:
 
 def _closed(prompt: str, reducer: RunReducer) -> _Turn:
     reducer.apply(AgentEnd(messages=()))
-    return _Turn(clean(prompt), reducer.snapshot())
+    return _Turn(without_secrets(prompt), reducer.snapshot())
 
 
 def _markdown(turns: Sequence[_Turn], agent: str) -> str:

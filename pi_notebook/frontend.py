@@ -12,6 +12,8 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from pi_notebook.tool_output import outside_cards
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -19,7 +21,16 @@ if TYPE_CHECKING:
     from pi_notebook.render.live import Publish, View
     from pi_notebook.render.widget import RunControls
 
-__all__ = ["cell_id", "flush_figures", "is_headless", "publish", "shell", "view"]
+__all__ = [
+    "cell_id",
+    "flush_figures",
+    "is_headless",
+    "is_kernel",
+    "publish",
+    "shell",
+    "show_widget",
+    "view",
+]
 
 HEADLESS = "PI_NOTEBOOK_HEADLESS"
 
@@ -37,6 +48,11 @@ def is_headless() -> bool:
         return wish not in ("0", "false", "no", "off")
     request = _request()
     return request is not None and not request.get("content", {}).get("allow_stdin", True)
+
+
+def is_kernel() -> bool:
+    """Tell whether a kernel runs this, and not a terminal or a script."""
+    return getattr(shell(), "kernel", None) is not None
 
 
 def cell_id() -> str | None:
@@ -69,7 +85,7 @@ def view(
         return SilentView()
     if is_headless() or type(ipython.display_pub).__name__ == "CapturingDisplayPublisher":
         return StaticView(_publisher(post))
-    if getattr(ipython, "kernel", None) is None:
+    if not is_kernel():
         return TerminalView(lambda text: post(lambda: _write(text)))
     return WidgetView(agent, _publisher(post), controls)
 
@@ -78,14 +94,30 @@ def publish(data: MimeBundle, metadata: Mapping[str, Any] | None = None) -> None
     """Show a mime bundle in the running cell."""
     from IPython.display import publish_display_data
 
-    publish_display_data(data=data, metadata=dict(metadata or {}))
+    with outside_cards():
+        publish_display_data(data=data, metadata=dict(metadata or {}))
+
+
+def show_widget(value: Any) -> None:
+    """Show a widget in the cell, if the value is one and somebody can use it."""
+    if not hasattr(value, "_model_id") or is_headless():
+        return
+    from IPython.display import display
+
+    with outside_cards():
+        display(value)
 
 
 def flush_figures() -> None:
     """Show the figures drawn so far; the inline backend itself waits for the end of the cell."""
     inline = sys.modules.get("matplotlib_inline.backend_inline")
-    if inline is not None:
-        inline.flush_figures()
+    if inline is None:
+        return
+    configure = getattr(inline, "configure_inline_support", None)
+    if configure is not None and not hasattr(configure, "current_backend"):
+        # It is in use since this cell, and would know the formats of figures only from the next.
+        configure(shell(), "inline")
+    inline.flush_figures()
 
 
 def _publisher(post: Callable[[Callable[[], None]], None]) -> Publish:
@@ -95,11 +127,13 @@ def _publisher(post: Callable[[Callable[[], None]], None]) -> Publish:
     transient = {"display_id": uuid.uuid4().hex}
 
     def send(data: MimeBundle, metadata: Mapping[str, Any], *, update: bool) -> None:
-        post(
-            lambda: publish_display_data(
-                data=data, metadata=dict(metadata), transient=transient, update=update
-            )
-        )
+        def publish_it() -> None:
+            with outside_cards():
+                publish_display_data(
+                    data=data, metadata=dict(metadata), transient=transient, update=update
+                )
+
+        post(publish_it)
 
     return send
 

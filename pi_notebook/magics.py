@@ -11,6 +11,7 @@ from pi_agent_kernel.errors import AgentBusyError, PiAgentError
 from pi_notebook.cell_options import cell_help, parse_cell
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.registry import agents
+from pi_notebook.shown_text import without_secrets
 from pi_notebook.verbs import run_verb
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _one_line(agent: NotebookAgent, error: Exception) -> Exception:
         )
     if isinstance(error, PiAgentError):
         return AgentUnavailable(str(error))
-    return UsageError(f"%%agent: {error}")
+    return UsageError(without_secrets(f"%%agent: {error}"))
 
 
 agent_magic.__doc__ = f"""{cell_help()}

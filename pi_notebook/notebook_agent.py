@@ -29,6 +29,7 @@ from pi_notebook.cassettes import cassettes
 from pi_notebook.cell_hooks import hooks
 from pi_notebook.cell_run import set_for_cell
 from pi_notebook.errors import AgentUnavailable
+from pi_notebook.results import Results
 from pi_notebook.runtime import ForegroundRun
 from pi_notebook.shown_run import ShownRun, user_messages
 
@@ -106,8 +107,12 @@ class NotebookAgent(Agent):
             self.approvals.policy = self.approvals.policy.with_rules(rules)
         except ValueError as error:
             raise AgentUnavailable(f"{APPROVE_VARIABLE}: {error}") from None
-        #: What each cell's last run was made from, and its picture: for `--once`.
-        self.kept_runs: dict[str, tuple[str, RunSnapshot]] = {}
+        #: What its tools returned, as it is.
+        self.results = Results("pi.agent" if name == "main" else f"pi.agents[{name!r}]")
+        #: The value of the last answer that was asked for by its type.
+        self.output: Any = None
+        #: What each cell's last run was made from, its picture and its answer: for `--once`.
+        self.kept_runs: dict[str, tuple[str, RunSnapshot, str]] = {}
         self._shown: ShownRun | None = None
         self._chosen = chosen
         self._named = False  # whether somebody chose the model
@@ -175,7 +180,7 @@ class NotebookAgent(Agent):
             if plan.kept is not None:
                 self._show_again(plan.kept, request)
                 return
-            go = partial(work, plan.messages)
+            go = self._work_of(plan, work)
             run = await self._await_shown(go, request=request, remarks=plan.remarks)
             self._keep(plan, run)
 
@@ -187,7 +192,7 @@ class NotebookAgent(Agent):
             if plan.kept is not None:
                 self._show_again(plan.kept, request)
                 return
-            go = partial(work, plan.messages)
+            go = self._work_of(plan, work)
             self._keep(plan, self._wait_shown(go, request=request, remarks=plan.remarks))
 
     # --------------------------------------------------------------------------------- verbs
@@ -317,7 +322,20 @@ class NotebookAgent(Agent):
     def _keep(self, plan: CellPlan, run: RunSnapshot) -> None:
         cell = frontend.cell_id()
         if cell is not None and plan.digest:
-            self.kept_runs[cell] = (plan.digest, run)
+            self.kept_runs[cell] = (plan.digest, run, self.answer)
+
+    def _work_of(
+        self, plan: CellPlan, work: Callable[[Any], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        if plan.typed is None:
+            return partial(work, plan.messages)
+        return partial(plan.typed.ask, work, plan.messages, self._finished_answer)
+
+    def _finished_answer(self) -> str | None:
+        """Return the answer that the run ended with; None if it did not come to one."""
+        last = self.state.messages[-1] if self.state.messages else None
+        is_complete = isinstance(last, AssistantMessage) and not _is_unfinished(last)
+        return self.answer if is_complete else None
 
     def _show_again(self, run: RunSnapshot, request: CellRequest) -> None:
         from pi_notebook.render.bundle import final_bundle

@@ -19,7 +19,7 @@ from pi_agent_kernel.tool_results import convert_tool_result
 from pi_agent_kernel.tools import AgentTool
 from pi_agent_kernel.tools import tool as make_tool
 
-__all__ = ["LONGEST_VALUE", "References", "expand_references", "text_form"]
+__all__ = ["LONGEST_VALUE", "References", "expand_references", "near", "text_form"]
 
 #: Characters of one value; a longer one is cut, and says so.
 LONGEST_VALUE = 8_000
@@ -88,7 +88,7 @@ def _value(
         code = compile(expression, written, "eval")
         value = eval(code, dict(namespace))  # noqa: S307 - the user's own expression
     except NameError as error:
-        raise ValueError(f"{written}: {error}{_near(error.name, namespace)}") from None
+        raise ValueError(f"{written}: {error}{near(error.name, namespace)}") from None
     except SyntaxError as error:
         raise ValueError(
             f"{written} is no Python expression: {error.msg} (--raw sends it as it is written)"
@@ -164,7 +164,7 @@ def _summary(array: Any) -> str:
 def _tool(name: str, namespace: Mapping[str, Any]) -> AgentTool:
     value = namespace.get(name)
     if value is None and name not in namespace:
-        raise ValueError(f"&`{name}`: there is no function {name!r}{_near(name, namespace)}")
+        raise ValueError(f"&`{name}`: there is no function {name!r}{near(name, namespace)}")
     if isinstance(value, AgentTool):
         return value
     if not callable(value) or isinstance(value, type):
@@ -177,7 +177,8 @@ def _tool(name: str, namespace: Mapping[str, Any]) -> AgentTool:
         raise ValueError(f"&`{name}` cannot be a tool: {error}") from None
 
 
-def _near(name: str | None, namespace: Mapping[str, Any]) -> str:
+def near(name: str | None, namespace: Mapping[str, Any]) -> str:
+    """Return a hint at the name that was meant, if one is close."""
     known = [each for each in namespace if not each.startswith("_")]
     close = difflib.get_close_matches(name or "", known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -61,6 +61,10 @@ class ForegroundRun:
         """Whether the run lives on a loop of its own."""
         return self._jobs is not None
 
+    def serves(self, thread: int) -> bool:
+        """Tell whether a thread is the one that waits for a run apart, and displays for it."""
+        return self.apart and thread == self._thread
+
     async def run_here(self, work: Callable[[], Awaitable[None]], *, owns_task: bool) -> None:
         """Await the work on this loop.
 

@@ -4,17 +4,21 @@
 update and reads the message from it only when a picture is taken. `RunReducer.snapshot` builds
 that picture. Nothing here knows a display, a clock or a loop, so the same events always give the
 same picture.
+
+Texts in a picture are clean and without secrets: everything that is shown is made from pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from pi_agent_kernel.events import (
     AgentEnd,
     AgentEvent,
+    AgentStart,
     MessageEnd,
     MessageStart,
     MessageUpdate,
@@ -37,136 +41,44 @@ from pi_agent_kernel.messages import (
 )
 from pi_agent_kernel.models.overflow import is_context_overflow
 
+from pi_notebook.picture import (
+    Discarded,
+    Note,
+    Part,
+    Progress,
+    Retry,
+    RunSnapshot,
+    RunStatus,
+    Text,
+    Thinking,
+    Tokens,
+    ToolRun,
+    ToolState,
+)
+from pi_notebook.safe_picture import safe_output, safe_part
+from pi_notebook.shown_text import GrowingText, without_secrets
+from pi_notebook.tool_view import NO_OUTPUT, Display, Image, Output, Table, Value
+
 __all__ = [
     "Discarded",
+    "Display",
     "Image",
     "Note",
+    "Output",
     "Part",
     "Progress",
     "Retry",
     "RunReducer",
     "RunSnapshot",
     "RunStatus",
+    "Table",
     "Text",
     "Thinking",
     "Tokens",
     "ToolRun",
     "ToolState",
+    "Value",
 ]
-
-RunStatus = Literal["running", "ok", "aborted", "error"]
-ToolState = Literal["announced", "running", "waiting", "ok", "error"]
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Hold one block of the answer, as Markdown."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Thinking:
-    """Hold one block of the model's reasoning."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Hold a message that reached the model beside the prompt: a steer or a follow-up."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Discarded:
-    """Hold what a request that failed had answered by then; it is no part of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Hold that a request failed and is made again; `wait_ms` is None once that has begun."""
-
-    reason: str
-    attempt: int
-    max_attempts: int
-    wait_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """Hold an image of a tool result: base64 text and its media type."""
-
-    data: str
-    mime_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Hold what a running tool last reported; `fraction` is None unless it named a total."""
-
-    text: str
-    fraction: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRun:
-    """Hold one tool call: what was asked, how far it is, what came back."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    state: ToolState
-    progress: Progress | None = None
-    result: str = ""
-    images: tuple[Image, ...] = ()
-    duration_ms: int | None = None
-    raised: str | None = None
-    #: Number of the approval it waits for.
-    approval: int | None = None
-
-
-Part = Text | Thinking | Note | Discarded | Retry | ToolRun
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Count the tokens of a run; `input` excludes what the cache served."""
-
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """Hold a whole run as it is at one moment, in the order a reader sees it."""
-
-    agent: str
-    model: str
-    status: RunStatus
-    turns: int
-    parts: tuple[Part, ...]
-    tokens: Tokens
-    stop_reason: str | None
-    error: str | None
-    #: What a reader has to know beside the run: what was set aside, why it stopped.
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The answer: all its text blocks, a blank line between two."""
-        return "\n\n".join(part.text for part in self.parts if isinstance(part, Text))
-
-    @property
-    def tool_runs(self) -> tuple[ToolRun, ...]:
-        """The tool calls, in the order the model made them."""
-        return tuple(part for part in self.parts if isinstance(part, ToolRun))
-
 
 #: What a reader is told of a failure, by the kind of its event.
 _REASONS = {
@@ -182,10 +94,13 @@ _REASONS = {
 class _Call:
     """A tool call while it changes; parts hold it until a picture is taken."""
 
-    __slots__ = ("_call", "_picture")
+    __slots__ = ("_call", "_picture", "_take", "_taken")
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
+        self._take: Callable[[], Output] | None = None
+        #: The output as it was taken, whether more may come, and as it is shown.
+        self._taken: tuple[Output, bool, Output] = (NO_OUTPUT, False, NO_OUTPUT)
         self._picture = ToolRun(name=call.name, arguments=call.arguments, state="announced")
 
     def start(self) -> None:
@@ -223,8 +138,24 @@ class _Call:
             raised=event.raised,
         )
 
-    def picture(self) -> ToolRun:
+    def hold(self, take: Callable[[], Output]) -> None:
+        self._take = take
+
+    def let_go(self) -> None:
+        """Take the last picture of the output; nothing comes any more."""
+        self.output()
+        self._take = None
+
+    def raw(self) -> ToolRun:
         return self._picture
+
+    def output(self) -> Output:
+        """Return the output as it may be shown."""
+        if self._take is not None:
+            key = (self._take(), self._picture.state == "running")
+            if key != self._taken[:2]:
+                self._taken = (*key, safe_output(key[0], growing=key[1]))
+        return self._taken[2]
 
 
 class RunReducer:
@@ -242,6 +173,9 @@ class RunReducer:
         self._status: RunStatus = "running"
         self._turns = 0
         self._parts: list[Text | Thinking | Note | Discarded | Retry | _Call] = []
+        self._lock = threading.RLock()  # of what pictures have in common
+        self._safe: dict[int, tuple[Part, Part]] = {}  # by position, as it is and as it is shown
+        self._growing: dict[int, GrowingText] = {}  # by position in the open message
         self._response_at = 0  # where the parts of the last response begin
         self._calls: dict[str, _Call] = {}  # of the last response: ids may repeat in a later one
         self._open: AssistantMessage | None = None
@@ -275,6 +209,7 @@ class RunReducer:
                 self._update = event
             case MessageStart(message=AssistantMessage() as message):
                 self._open, self._update = message, None
+                self._growing.clear()
                 self._begin_attempt()
             case MessageEnd(message=message):
                 self._close_message(message)
@@ -292,6 +227,8 @@ class RunReducer:
                 self._response_at = len(self._parts)
             case ModelRetry():
                 self._retry(event)
+            case AgentStart():
+                self._status = "running"  # again, where an answer had to be repaired
             case AgentEnd():
                 reason = self._stop_reason
                 self._status = reason if reason in ("aborted", "error") else "ok"
@@ -308,6 +245,17 @@ class RunReducer:
         if identity in self._calls:
             self._calls[identity].go_on()
 
+    def hold(self, identity: str, take: Callable[[], Output]) -> None:
+        """Record where the picture of what a call prints and displays is taken."""
+        if identity in self._calls:
+            self._calls[identity].hold(take)
+
+    def let_go(self) -> None:
+        """Take the last picture of what the calls printed and displayed."""
+        for part in self._parts:
+            if isinstance(part, _Call):
+                part.let_go()
+
     def remark(self, text: str) -> None:
         """Record what a reader has to know beside the run."""
         self._remarks.append(text)
@@ -322,33 +270,57 @@ class RunReducer:
         self._status = "aborted"
 
     def snapshot(self) -> RunSnapshot:
-        """Take the picture of the run as it is now."""
-        parts: list[Part] = [
-            part.picture() if isinstance(part, _Call) else part for part in self._parts
-        ]
+        """Take the picture of the run as it is now; on any thread."""
+        with self._lock:
+            return self._snapshot()
+
+    def _snapshot(self) -> RunSnapshot:
+        parts = [self._shown(place, part) for place, part in enumerate(self._parts)]
         message = self._open if self._update is None else self._update.message
         if message is not None:
-            opened = (_part(block) for block in message.content)
-            parts.extend(
-                part.picture() if isinstance(part, _Call) else part
-                for part in opened
-                if part is not None
+            opened = (
+                self._begun(place, _part(block)) for place, block in enumerate(message.content)
             )
+            parts.extend(part for part in opened if part is not None)
         return RunSnapshot(
             agent=self._agent,
-            model=self._model,
+            model=without_secrets(self._model),
             status=self._status,
             turns=self._turns,
             parts=tuple(parts),
             tokens=self._tokens,
             stop_reason=self._stop_reason,
-            error=self._error,
-            remarks=tuple(self._remarks),
+            error=None if self._error is None else without_secrets(self._error),
+            remarks=tuple(map(without_secrets, self._remarks)),
         )
+
+    def _shown(self, place: int, part: Text | Thinking | Note | Discarded | Retry | _Call) -> Part:
+        """Return a part as it may be shown, made once."""
+        raw = part.raw() if isinstance(part, _Call) else part
+        known = self._safe.get(place)
+        if known is None or known[0] is not raw:
+            known = self._safe[place] = (raw, safe_part(raw))
+        shown = known[1]
+        if isinstance(part, _Call) and isinstance(shown, ToolRun):
+            output = part.output()
+            if output is not shown.output:
+                shown = replace(shown, output=output)
+                self._safe[place] = (raw, shown)
+        return shown
+
+    def _begun(self, place: int, part: Text | Thinking | _Call | None) -> Part | None:
+        """Return a part that is being written as it may be shown."""
+        if part is None:
+            return None
+        if isinstance(part, _Call):
+            return safe_part(part.raw(), growing=True)
+        text = self._growing.setdefault(place, GrowingText()).shown(part.text)
+        return replace(part, text=text)
 
     def _close_message(self, message: AgentMessage) -> None:
         if isinstance(message, AssistantMessage):
             self._open = self._update = None
+            self._growing.clear()
             self._calls = {}
             self._response_at = len(self._parts)
             for block in message.content:

@@ -30,6 +30,7 @@ from pi_agent_kernel.backend import Backend, Jobs, is_cancellation
 from pi_agent_kernel.events import AgentEvent, ToolExecutionUpdate
 from pi_agent_kernel.json_value import freeze
 from pi_agent_kernel.messages import ToolCall
+from pi_agent_kernel.tool_context import around_tools
 from pi_agent_kernel.tools import (
     AgentTool,
     AgentToolResult,
@@ -228,20 +229,32 @@ async def call_tool(
 async def _execute(
     tool: AgentTool, execute: partial[Any], backend: Backend, run_sync: RunSync | None
 ) -> object:
+    around = around_tools.get() or _as_it_is
+    tool_call_id: str = execute.args[0]
+    if tool.executor is not None and not isinstance(tool.executor, ThreadPoolExecutor):
+        future = _send(tool, tool.executor, execute)
+        value = await _ended(future, backend, lambda given_up: given_up.cancel())
+        value = around(tool, tool_call_id, lambda: value)()
+        return await value if is_awaitable(value) else value
+    call = around(tool, tool_call_id, execute)
     if tool.executor is not None:
-        future = _submit(tool, tool.executor, execute)
+        future = tool.executor.submit(copy_context().run, call)
         value = await _ended(future, backend, lambda given_up: given_up.cancel())
     elif tool.is_async:
-        value = execute()
+        value = call()
     elif tool.thread is True or tool.timeout is not None:
-        value = await _in_thread(execute, backend)
+        value = await _in_thread(call, backend)
     elif run_sync is not None:
-        value = run_sync(execute)
+        value = run_sync(call)
     elif tool.thread is False:
-        value = execute()
+        value = call()
     else:
-        value = await _in_thread(execute, backend)
+        value = await _in_thread(call, backend)
     return await value if is_awaitable(value) else value
+
+
+def _as_it_is(_tool: AgentTool, _tool_call_id: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    return call
 
 
 async def _in_thread(call: Callable[[], T], backend: Backend) -> T:
@@ -249,10 +262,8 @@ async def _in_thread(call: Callable[[], T], backend: Backend) -> T:
     return await _ended(future, backend, _threads.abandon)
 
 
-def _submit(tool: AgentTool, executor: Executor, execute: partial[Any]) -> Future[Any]:
-    if isinstance(executor, ThreadPoolExecutor):
-        return executor.submit(copy_context().run, execute)
-    # Elsewhere nothing of the run can be reached: just the function and its arguments go there.
+def _send(tool: AgentTool, executor: Executor, execute: partial[Any]) -> Future[Any]:
+    # There nothing of the run can be reached: just the function and its arguments go there.
     tool_call_id, args, _signal, _report = execute.args
     if not isinstance(tool, FunctionTool):
         return executor.submit(tool.execute, tool_call_id, args, None, _ignore)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.json_value import FrozenDict
 from pi_agent_kernel.messages import TextContent
 from pi_agent_kernel.tool_results import AgentToolResult, convert_tool_result
 
-__all__ = ["ToolContext", "current_agent"]
+if TYPE_CHECKING:
+    from pi_agent_kernel.agent_tool import AgentTool
+
+__all__ = ["Around", "ToolContext", "around_tools", "current_agent"]
 
 #: The agent whose run is executing, for `ToolContext.agent`; set by the agent.
 current_agent: ContextVar[Any] = ContextVar("current_agent", default=None)
+
+#: Takes a tool, the id of a call and the call itself; returns what is called in its place, on the
+#: same thread. What that returns is awaited if it can be.
+Around = Callable[["AgentTool", str, Callable[[], Any]], Callable[[], Any]]
+#: Set by a host for the runs that it starts, to see what a tool's function does and returns.
+around_tools: ContextVar[Around | None] = ContextVar("around_tools", default=None)
 
 
 class ToolContext:

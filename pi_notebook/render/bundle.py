@@ -115,6 +115,16 @@ def _tool_json(tool: ToolRun) -> dict[str, Any]:
     }
     if tool.images:
         data["images"] = len(tool.images)
+    output = tool.output
+    if output.printed:
+        data["printed"] = bound(output.printed)
+    if output.displays:
+        data["displays"] = [
+            {"image": one.image.mime_type} if one.image is not None else {"text": bound(one.text)}
+            for one in output.displays
+        ]
+    if output.value is not None:
+        data["object"] = {"type": bound(output.value.kind, LONGEST_LINE), "at": output.value.name}
     return data
 
 

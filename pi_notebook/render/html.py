@@ -25,9 +25,9 @@ from pi_notebook.render.untrusted import (
 from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pi_notebook.snapshot import Image, Part, RunSnapshot, Tokens
+    from pi_notebook.snapshot import Image, Output, Part, RunSnapshot, Table, Tokens
 
 __all__ = ["Rendering", "footer_html", "part_html", "run_html", "style", "whole_style"]
 
@@ -36,19 +36,28 @@ LONGEST_IMAGE = 4_000_000
 #: A result up to this size is told by the summary alone.
 LONGEST_SUMMARY = 72
 
+PREFIX = ".pi.pi-run "
+
+#: A rule, or a query with rules in it.
+_RULE = re.compile(r"[^{}]+\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 #: What in the page asks for a section of the style sheet.
 _SECTIONS = {
+    "heading": re.compile("<h[1-6]"),
+    "link": re.compile("<a "),
     "code": re.compile("<code|<pre"),
-    "colors": re.compile('<span class="pi-'),
+    "colors": re.compile('<span class="pi-(?:[ksmc][a-z0-9]?|n[fc])"'),
     "table": re.compile("<table"),
     "quote": re.compile("<blockquote"),
     "fold": re.compile("<details"),
+    "label": re.compile('class="pi-label"'),
+    "thought": re.compile('class="pi-thought"'),
+    "image": re.compile("<img"),
     "again": re.compile('class="pi-again"'),
     "note": re.compile('class="pi-note"'),
     "problem": re.compile('class="pi-problem"'),
     "rows": re.compile('class="pi-rows"'),
-    "live": re.compile('class="pi-(?:caret|bar)"'),
+    "live": re.compile('class="pi-(?:caret|bar)"|pi-live|pi-ask'),
 }
 
 
@@ -94,14 +103,21 @@ def run_html(run: RunSnapshot, *, render: Rendering | None = None) -> str:
 
 def whole_style() -> str:
     """Return all sections of the style sheet, for a page that changes."""
-    return "".join(_sheet().values())
+    return _joined(_sheet())
 
 
 def style(body: str) -> str:
     """Return the sections of the style sheet that a page needs."""
-    sheet = _sheet()
     needed = [name for name, pattern in _SECTIONS.items() if pattern.search(body)]
-    return "".join(sheet[name] for name in ["base", *needed])
+    return _joined(["base", *needed])
+
+
+def _joined(names: Iterable[str]) -> str:
+    """Join sections, with the prefix that most of their rules have written once."""
+    rules = [rule for name in names for rule in _RULE.findall(_sheet()[name])]
+    inner = [rule.replace(PREFIX, "") for rule in rules if rule.startswith(PREFIX)]
+    outer = [rule for rule in rules if not rule.startswith(PREFIX)]
+    return f"{''.join(outer)}{PREFIX.strip()}{{{''.join(inner)}}}"
 
 
 @cache
@@ -111,7 +127,7 @@ def _sheet() -> Mapping[str, str]:
     for section in source.split("/*@")[1:]:
         name, _, rules = section.partition("*/")
         rules = re.sub(r"/\*.*?\*/", "", rules, flags=re.DOTALL)
-        rules = re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", rules))
+        rules = re.sub(r"\s*([{};,>])\s*", r"\1", re.sub(r"\s+", " ", rules))
         sections[name] = re.sub(r": (?=[^{}]*[;}])", ":", rules).replace(";}", "}").strip()
     return sections
 
@@ -179,25 +195,63 @@ def _tool_html(tool: ToolRun, *, live: bool) -> str:
         case "error":
             state = "bad"
             end = f"✗ {first_line(result)}".strip()
-    if live and tool.duration_ms is not None:
-        end += f" · {tool.duration_ms / 1000:.2f} s"
     if "…" in short and not live:
         body += (
             f'\n<div class="pi-label">arguments</div><pre>{_text(json_text(tool.arguments))}</pre>'
         )
-    if result and ("\n" in result or len(result) > LONGEST_SUMMARY):
+    output = tool.output
+    body += _output_html(output, live=live)
+    is_open = is_open or any(one.image for one in output.displays)
+    value = output.value
+    if value is not None and value.table is not None and tool.state == "ok":
+        end, is_open = f"✓ {first_line(value.kind, LONGEST_SUMMARY)}", True
+        body += _table_html(value.table)
+    elif result and ("\n" in result or len(result) > LONGEST_SUMMARY):
         body += f"\n<pre>{_text(result)}</pre>"
     if tool.raised:
         body += f'\n<div class="pi-label">{_text(first_line(tool.raised, 300))}</div>'
     body += "".join(_image_html(image, live=live) for image in tool.images)
+    if value is not None:
+        body += f'\n<div class="pi-label">whole object: <code>{_text(value.name)}</code></div>'
     if tool.images and not result:
         end += " image" if len(tool.images) == 1 else f" {len(tool.images)} images"
         is_open = True
+    if live and tool.duration_ms is not None:
+        end += f" · {tool.duration_ms / 1000:.2f} s"
     classes = f"pi-fold pi-{state}" if state else "pi-fold"
     return (
         f'<details class="{classes}"{" open" if is_open else ""}>'
         f'<summary>{head} <span class="pi-end">{_text(end)}</span></summary>{body}</details>'
     )
+
+
+def _output_html(output: Output, *, live: bool) -> str:
+    """Show what a tool printed and displayed."""
+    printed = bound(output.printed.rstrip("\n"))
+    body = f"\n<pre>{_text(printed)}</pre>" if printed else ""
+    for place, one in enumerate(output.displays):
+        if output.left_out and 2 * place == len(output.displays):
+            body += f'\n<div class="pi-label">… {output.left_out} displays left out …</div>'
+        if one.image is not None:
+            body += _image_html(one.image, live=live)
+        elif one.text.strip():
+            body += f"\n<pre>{_text(bound(one.text))}</pre>"
+    return body
+
+
+def _table_html(table: Table) -> str:
+    head = "".join(f'<th scope="col">{_text(clean(name))}</th>' for name in table.header)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{_text(clean(cell))}</td>' for cell in row)}</tr>"
+        for row in table.rows
+    )
+    more = [
+        f"{count:,} more {what}".replace(",", "\u202f")
+        for count, what in ((table.more_rows, "rows"), (table.more_columns, "columns"))
+        if count
+    ]
+    note = f'\n<div class="pi-label">… {", ".join(more)}</div>' if more else ""
+    return f"\n<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{note}"
 
 
 def _progress_html(tool: ToolRun, *, live: bool) -> tuple[str, str, bool]:
@@ -206,7 +260,8 @@ def _progress_html(tool: ToolRun, *, live: bool) -> tuple[str, str, bool]:
         return "did not finish", "", False
     progress = tool.progress
     if progress is None:
-        return "runs", "", False
+        last = first_line(tool.output.printed.rstrip("\n").rsplit("\n", 1)[-1], LONGEST_SUMMARY)
+        return last or "runs", "", bool(last)
     text = bound(progress.text.strip("\n"))
     body = f"\n<pre>{_text(text)}</pre>" if "\n" in text else ""
     end = first_line(text.rsplit("\n", 1)[-1], LONGEST_SUMMARY) or "runs"

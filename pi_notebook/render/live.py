@@ -77,6 +77,14 @@ class View(Protocol):
         """Hear that the run has gone on; cheap, as every text delta calls it."""
         ...
 
+    def refresh(self, *, asked: bool = False) -> None:
+        """Show the run as it is at once; on any thread that may display.
+
+        Args:
+            asked: Whether somebody is about to be asked something, so that no budget counts.
+        """
+        ...
+
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Show the run as it ended."""
         ...
@@ -88,6 +96,9 @@ class View(Protocol):
 
 class _Mute:
     """Be a view without buttons."""
+
+    def refresh(self, *, asked: bool = False) -> None:
+        """Do nothing: nobody watches."""
 
     async def can_ask(self) -> bool:
         """Say no."""
@@ -166,6 +177,13 @@ class LiveView(_Mute):
         """Update now if it is time, else arrange for it."""
         self._pace.changed()
 
+    def refresh(self, *, asked: bool = False) -> None:
+        """Send the run as it is, within the budget unless somebody is asked."""
+        if asked:
+            self._send(live_bundle(self._take(), self._render), update=True)
+        else:
+            self._update(self._take())
+
     def pause(self) -> None:
         """Send nothing until `resume` or `close`."""
         self._pace.stop()
@@ -173,7 +191,7 @@ class LiveView(_Mute):
     def resume(self) -> None:
         """Send the run as it is, and go on."""
         self._pace = Pace(lambda: self._update(self._take()), self._clock, self._later)
-        self._send(live_bundle(self._take(), self._render), update=True)
+        self.refresh(asked=True)
 
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Send the full bundle; nothing follows it."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import html
 import re
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +30,13 @@ SCHEMES = frozenset({"http", "https", "mailto"})
 LONGEST_LINE = 20_000
 LONGEST_MARKDOWN = 100_000
 LONGEST_CODE = 20_000
+#: Cells that a table may have beyond those that are written.
+MOST_CELLS = 2_000
+
+#: More quotes and lists in each other than anybody writes; each line would go through all of them.
+_TOO_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-*+]|\d{1,9}[.)])){30}", re.MULTILINE)
+#: The kinds of token that the style sheet tells from plain code.
+_COLOURED = re.compile(r"[ksmc]|n[fc]$")
 
 
 def markdown_html(text: str) -> str:
@@ -82,10 +91,13 @@ class MarkdownStream:
 
 
 def too_much(text: str) -> bool:
-    """Tell whether a text is too long, or has too long a line, to be read as Markdown."""
-    return len(text) > LONGEST_MARKDOWN or any(
-        len(line) > LONGEST_LINE for line in text.split("\n")
-    )
+    """Tell whether a text is too long, too wide or too deep to be read as Markdown."""
+    lines = text.split("\n")
+    if len(text) > LONGEST_MARKDOWN or any(len(line) > LONGEST_LINE for line in lines):
+        return True
+    # A row of a table that has too few cells is filled up, which may be a thousand cells a line.
+    filled = max(line.count("|") for line in lines) * len(lines)
+    return filled > len(text) + MOST_CELLS or _TOO_DEEP.search(text) is not None
 
 
 def _as_it_is(text: str) -> str:
@@ -172,13 +184,19 @@ def _highlighted(code: str, language: str) -> str:
     """Colour code by classes; without a known language it is only escaped."""
     if not language or len(code) > LONGEST_CODE:
         return html.escape(code)
-    from pygments import highlight
-    from pygments.formatters.html import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
+    from pygments.token import STANDARD_TYPES
     from pygments.util import ClassNotFound
 
     try:
         lexer = get_lexer_by_name(language[:40], stripnl=False, ensurenl=False)
     except ClassNotFound:
         return html.escape(code)
-    return highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix="pi-"))
+    # Only what has a colour gets a class, and neighbours of one kind share it: most is plain.
+    pieces: list[str] = []
+    kinds = ((STANDARD_TYPES.get(kind, ""), text) for kind, text in lexer.get_tokens(code))
+    shown = ((kind if _COLOURED.match(kind) else "", text) for kind, text in kinds)
+    for kind, group in groupby(shown, key=itemgetter(0)):
+        text = html.escape("".join(text for _, text in group))
+        pieces.append(f'<span class="pi-{kind}">{text}</span>' if kind else text)
+    return "".join(pieces)

@@ -21,7 +21,8 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])(?!(?:https?://|mailto:)[^\s<>`]*>)")
 _IMAGE = re.compile(r"!\[")
 _TARGET = re.compile(
     r"\]\((?!\s*<?(?:https?://|mailto:))"  # neither a known scheme
-    r"(?=\s*$|\s*<?/|[^)\n]*[:&\\])",  # nor a plain relative path
+    # nor a plain relative path, which is looked at so far and no farther
+    r"(?=\s*$|\s*<?/|[^)\n]{0,500}[:&\\]|[^)\n]{500})",
     re.MULTILINE,
 )
 _REFERENCE = re.compile(r"\](?=:(?!\s*<?(?:https?://|mailto:)))")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pi_notebook.render.html import style
 from pi_notebook.render.untrusted import bound
+from pi_notebook.shown_text import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,9 @@ def table_bundle(rows: Sequence[tuple[str, str]]) -> MimeBundle:
     Args:
         rows: Names and values; both may come from a model or a tool.
     """
-    rows = [(bound(name, 200), bound(value)) for name, value in rows]
+    rows = [
+        (bound(without_secrets(name), 200), bound(without_secrets(value))) for name, value in rows
+    ]
     width = max((len(name) for name, _ in rows), default=0)
     indent = "\n" + " " * (width + 2)
     plain = "\n".join(
@@ -48,7 +51,10 @@ def columns_bundle(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Mime
         header: The name of each column.
         rows: The cells; they may come from a server.
     """
-    table = [[bound(" ".join(cell.split()), 200) for cell in row] for row in [header, *rows]]
+    table = [
+        [bound(" ".join(without_secrets(cell).split()), 200) for cell in row]
+        for row in [header, *rows]
+    ]
     short = [row for row in table if len(row[0]) <= LONGEST_FIRST]
     widths = [max(len(row[column]) for row in short) for column in range(len(header))]
     widths[1:] = [max(len(row[column]) for row in table) for column in range(1, len(header))]

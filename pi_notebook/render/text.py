@@ -19,7 +19,7 @@ from pi_notebook.render.untrusted import (
 from pi_notebook.snapshot import Discarded, Note, Retry, Text, Thinking, ToolRun
 
 if TYPE_CHECKING:
-    from pi_notebook.snapshot import Part, RunSnapshot
+    from pi_notebook.snapshot import Output, Part, RunSnapshot
 
 __all__ = ["ending", "plain_text", "plain_tool", "retry_line"]
 
@@ -71,17 +71,34 @@ def plain_tool(tool: ToolRun) -> str:
     line = f"▸ {first_line(tool.name)}({signature(tool.arguments)})"
     if tool.state == "waiting":
         return f"{line} ? waits for approval {tool.approval}"
+    output = _output_lines(tool.output)
+    line += "".join(f"\n  │ {row}".rstrip() for row in output)
     if tool.state in ("announced", "running"):
         return line
+    if output:
+        line += "\n "
     mark = "✗" if tool.state == "error" else "→"
     result = bound(tool.result.strip("\n"))
     if tool.images:
         count = len(tool.images)
         result = f"{result}\n" if result else ""
         result += "[image]" if count == 1 else f"[{count} images]"
+    if tool.output.value is not None:
+        result = f"{result}\nwhole object: {tool.output.value.name}".lstrip("\n")
     if "\n" not in result and len(result) <= LONGEST_SIGNATURE:
         return f"{line} {mark} {result}" if result else f"{line} {mark}"
     return f"{line} {mark}\n" + "\n".join(f"  {row}".rstrip() for row in result.split("\n"))
+
+
+def _output_lines(output: Output) -> list[str]:
+    """Write what a tool printed and displayed, line by line."""
+    printed = bound(output.printed.rstrip("\n"))
+    lines = printed.split("\n") if printed else []
+    for place, one in enumerate(output.displays):
+        if output.left_out and 2 * place == len(output.displays):
+            lines.append(f"… {output.left_out} displays left out …")
+        lines += ["[image]"] if one.image is not None else bound(one.text).split("\n")
+    return lines
 
 
 def _piece(part: Part, before: Part | None) -> str:

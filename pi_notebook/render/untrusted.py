@@ -7,9 +7,10 @@ encoder sends) and direction overrides that make a line read other than it is.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
+
+from pi_notebook.shown_text import clean
 
 __all__ = ["bound", "clean", "first_line", "json_text", "signature"]
 
@@ -19,28 +20,6 @@ LONGEST_ANSWER = 200_000
 LONGEST_DETAIL = 4_000
 LONGEST_SIGNATURE = 160
 LONGEST_VALUE = 60
-
-_SUSPICIOUS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"  # and "\r"
-)
-_ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # a title or a link of a terminal
-    r"|[\x1b]\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[@-_]"
-)
-_NEWLINES = re.compile("\r\n?")
-_OVERRIDES = re.compile("[\u202a-\u202e\u2066-\u2069]")
-
-
-def clean(text: str) -> str:
-    """Take out what a text must not do to a screen, an encoder or a reader.
-
-    Terminal escapes and direction overrides vanish, other control characters and lone surrogates
-    become U+FFFD, every line end becomes a newline. Tabs and right-to-left letters stay.
-    """
-    if _SUSPICIOUS.search(text) is None:
-        return text
-    text = _OVERRIDES.sub("", _NEWLINES.sub("\n", _ESCAPES.sub("", text)))
-    return _SUSPICIOUS.sub("\ufffd", text)
 
 
 def bound(text: str, limit: int = LONGEST_DETAIL) -> str:

@@ -199,6 +199,7 @@ class WidgetView:
         self._widget: Any = None
         self._ready = False
         self._gave_up = False
+        self._brought = 0.0
         self._messages = 0
         self._last_text = 0
         self._last_sent = 0.0
@@ -219,6 +220,15 @@ class WidgetView:
             self._pace.changed()
         elif self._widget is None or self._gave_up:
             self._whole.changed()
+
+    def refresh(self, *, asked: bool = False) -> None:
+        """Show the run as it is at once."""
+        if self._ready and not self._gave_up:
+            self._send(self._take())
+        elif self._widget is None or self._gave_up:
+            self._whole.refresh(asked=asked)
+        elif asked or self._clock() - self._brought >= PATIENCE:
+            self._give_up_unless_ready()  # it cannot say that it is there while this thread is kept
 
     def close(self, run: RunSnapshot, metadata: Mapping[str, Any]) -> None:
         """Put the static bundle in the place of the widget."""
@@ -246,6 +256,7 @@ class WidgetView:
         if self._gave_up:
             return
         self._whole.pause()
+        self._brought = self._clock()
         widget = _widget_class()(agent=self._agent)
         widget.on_msg(self._hear)
         self._widget = widget
@@ -287,12 +298,16 @@ class WidgetView:
         if not grown and now - self._last_sent < QUIET_INTERVAL:
             self._later(QUIET_INTERVAL, self.changed)
             return
+        self._send(run)
+
+    def _send(self, run: RunSnapshot) -> None:
         with self._lock:
             message = self._picture.update(run, self._controls.asks())
             if message is None:
                 return
-            self._messages += grown
-            self._last_text, self._last_sent = text, now
+            text = len(run.text)
+            self._messages += text != self._last_text
+            self._last_text, self._last_sent = text, self._clock()
             self._widget.send(message)
 
     def _show_stalled(self, text: int) -> None:

@@ -14,7 +14,9 @@ def shows_text(message):
 
 
 def prints(text):
-    return lambda message: message["msg_type"] == "stream" and text in message["content"]["text"]
+    """Wait until a run shows that its tool printed something."""
+    outputs = ("stream", "display_data", "update_display_data", "comm_msg")
+    return lambda message: message["msg_type"] in outputs and text in str(message["content"])
 
 
 def assert_aborted(outcome):

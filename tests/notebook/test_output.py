@@ -153,28 +153,3 @@ register_model("hostile", calls("hostile"))
         assert "<img" not in page
         assert "\x00" not in page
         assert "&lt;script&gt;" in page
-
-
-def test_figures_are_shown_after_each_tool(kernel):
-    """The inline backend is flushed when a tool has run, on the kernel's thread."""
-    setup = '''
-import sys, types, threading
-flushed = []
-inline = types.ModuleType("matplotlib_inline.backend_inline")
-inline.flush_figures = lambda: flushed.append(threading.current_thread().name)
-sys.modules["matplotlib_inline.backend_inline"] = inline
-@pi.tool
-def plain() -> str:
-    """Draw."""
-    return "x"
-@pi.tool
-async def on_loop() -> str:
-    """Draw."""
-    return "x"
-register_model("draws", calls("plain", "on_loop"))
-'''
-    assert kernel.run(setup).error is None
-    for cell in ("%%agent --model draws\ngo", "%%time\n%%agent --model draws\ngo"):
-        assert kernel.run("flushed.clear()").error is None
-        assert kernel.run(cell).error is None
-        assert kernel.run("set(flushed) == {'MainThread'} and len(flushed) >= 2").value == "True"

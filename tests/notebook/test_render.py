@@ -339,15 +339,20 @@ def test_code_is_coloured_by_classes():
 def test_style_is_small_and_only_what_the_page_needs():
     """A plain answer carries no rules for tables, folds or code; every selector is scoped."""
     small = run_html(run_of(Text("hi")))
-    assert len(small) < 3_500
+    assert len(small) < 2_000
+    usual = run_html(run_of(Text("`hi`"), ToolRun("t", {}, "ok")))
+    assert len(usual.split("<style>")[1].split("</style>")[0]) <= 2_500
     for word in ("pi-fold", "<table", ".pi-bar"):
         assert word not in small
     big = run_html(
         run_of(Text("`x`\n\n|a|\n|-|\n|b|\n\n> q\n\n```python\n1\n```"), ToolRun("t", {}, "ok"))
     )
     css = big.split("<style>")[1].split("</style>")[0]
-    assert len(css) < 6_000
-    rules = css.replace("@media (prefers-color-scheme: dark){", "").split("}")
+    assert len(css) < 3_500
+    outer, _, nested = css.partition(".pi.pi-run{")
+    assert nested.endswith("}}")
+    assert nested.count("{") == nested.count("}") - 1
+    rules = outer.replace("@media (prefers-color-scheme: dark){", "").split("}")
     for rule in rules:
         selectors = rule.partition("{")[0]
         for selector in filter(None, _selectors(selectors)):
