@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any, ClassVar, cast
 
@@ -25,20 +25,33 @@ from pi_agent_kernel.events import (
     ModelResponse,
     ResponseRecord,
 )
-from pi_agent_kernel.messages import AssistantMessage
-from pi_agent_kernel.notes import Notes, SentRequest
+from pi_agent_kernel.message_chain import KeptMessages
+from pi_agent_kernel.messages import AgentMessage, AssistantMessage
+from pi_agent_kernel.notes import Awaited, Notes, SentRequest, calling_line
 from pi_agent_kernel.request_log import KeptRequest, LoggedRequest, RequestKeeper
 
 __all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord"]
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Record what the host did: a method called on the agent, or a field of state assigned."""
+    """Record what the host did: a method called, a field of state assigned, a hook's decision.
+
+    Args:
+        name: The method; "state" for a field; "prompt_refused" and the like for what the agent
+            refused because it was busy; the hook's name; "listener of ..." for one that raised.
+        detail: A short text; the field; what the hook decided.
+        by: The line that called, or the function that decided.
+        call_id: The tool call that a hook decided about.
+        messages: What was prompted, queued or appended; the whole list where it was assigned.
+    """
 
     type: ClassVar[str] = "host_call"
 
     name: str
     detail: str = ""
+    by: str = ""
+    call_id: str = ""
+    messages: Sequence[AgentMessage] = ()
 
 
 class FieldChange(msgspec.Struct, frozen=True):
@@ -93,7 +106,7 @@ class EventLog:
 
     __slots__ = (
         "_at", "_dropped", "_entries", "_keeper", "_max", "_origin", "_run_dropped", "_sent",
-        "notes",
+        "first_messages", "first_tools", "notes",
     )  # fmt: skip
 
     def __init__(self, max_events: int | None = 100_000) -> None:
@@ -110,7 +123,10 @@ class EventLog:
         self._keeper = RequestKeeper()
         self._sent: KeptRequest | None = None
         #: What a run tells this log.
-        self.notes: Notes = Notes(on_request=self._note_request)
+        self.notes: Notes = Notes(self._note_request, self._note_decision)
+        #: What the agent was made with: the transcript, and the names of the tools.
+        self.first_messages: Sequence[AgentMessage] = ()
+        self.first_tools: tuple[str, ...] = ()
 
     # ------------------------------------------------------------------------- appending
 
@@ -129,9 +145,34 @@ class EventLog:
         if self._max is not None and len(self._entries) > 2 * self._max:
             self._trim(self._max)
 
-    def note(self, name: str, detail: str = "", changes: tuple[Any, ...] | None = None) -> None:
-        """Add a call of the host, with the state fields it changed."""
-        self.append(HostCall(name=name, detail=detail), changes)
+    def note(
+        self,
+        name: str,
+        detail: str = "",
+        changes: tuple[Any, ...] | None = None,
+        *,
+        by: str | None = None,
+        messages: Sequence[AgentMessage] = (),
+    ) -> None:
+        """Add a call of the host, with the state fields it changed and the line it came from."""
+        line = calling_line() if by is None else by
+        self.append(HostCall(name=name, detail=detail, by=line, messages=messages), changes)
+
+    def note_list(self, field: str, before: int, messages: Sequence[AgentMessage]) -> None:
+        """Add that the host changed a list of messages other than by appending."""
+        kept = self._keeper.keep_list(messages)
+        self.note("state", field, (field, before, len(messages)), messages=kept)
+
+    def begin_with(self, messages: Sequence[AgentMessage], tools: Sequence[str]) -> None:
+        """Keep what the agent was made with; no record is made of that."""
+        self.first_messages = self._keeper.keep_list(messages)
+        self.first_tools = tuple(tools)
+
+    def _note_decision(
+        self, hook: str, what: str, by: str, call_id: str, messages: Sequence[AgentMessage]
+    ) -> None:
+        call = HostCall(name=hook, detail=what, by=by, call_id=call_id, messages=messages)
+        self.append(call)
 
     def _note_request(self, sent: SentRequest) -> None:
         self._sent = self._keeper.keep(sent)
@@ -227,6 +268,10 @@ class EventLog:
                 found[-1] = msgspec.structs.replace(found[-1], response_seq=seq, response=event)
         return found
 
+    def awaited(self) -> list[Awaited]:
+        """Return what the run waits for right now, the longest wait first."""
+        return self.notes.awaited()
+
     def last_change(self, field: str) -> tuple[LogRecord, FieldChange] | None:
         """Return which record last changed a field of the state, and how."""
         found = None
@@ -268,12 +313,24 @@ class EventLog:
             # In place and at once: other threads go on appending to this list.
             del entries[:cut]
             self._dropped += cut
-            self._keeper.keep_only(
-                [e[4] for e in entries if not isinstance(e, float) and len(e) == 5]
-            )
+            self.first_messages = ()
+            self._forget(entries)
             self._origin = None  # the next update may find nothing here to be counted from
         finally:
             _trimming.release()
+
+    def _forget(self, entries: list[Any]) -> None:
+        """Forget what no entry speaks of any more."""
+        requests: list[KeptRequest] = []
+        lists: list[KeptMessages] = []
+        for entry in entries:
+            if isinstance(entry, float):
+                continue
+            if len(entry) == 5:
+                requests.append(entry[4])
+            elif type(entry[1]) is HostCall and isinstance(entry[1].messages, KeptMessages):
+                lists.append(entry[1].messages)
+        self._keeper.keep_only(requests, lists)
 
 
 def _logged(kept: KeptRequest, seq: int, now: float, event: ModelRequestStart) -> LoggedRequest:

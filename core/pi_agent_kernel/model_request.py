@@ -104,12 +104,11 @@ async def _attempt(run: Run, request: _Request, retries: _Retries) -> AssistantM
         final = _unfinished(run, last)
     final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
     if run.config.after_model_response is not None:
-        answer = await run.ask(
-            "after_model_response",
-            run.config.after_model_response(final, run.signal),
-            AssistantMessage,
-        )
-        final = answer or final
+        hook = run.config.after_model_response
+        answer = await run.ask("after_model_response", hook, (final, run.signal), AssistantMessage)
+        if answer is not None and answer is not final:
+            run.config.notes.decided("after_model_response", "replaced the response", hook)
+            final = answer
     run.append(final)
     if last is None:
         await run.send(MessageStart(message=final))
@@ -132,18 +131,19 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
             model=run.model,
             thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
         )
-        update = await run.ask(
-            "prepare_request", config.prepare_request(request, signal), AgentRequestUpdate
-        )
+        hook = config.prepare_request
+        update = await run.ask("prepare_request", hook, (request, signal), AgentRequestUpdate)
         if update is not None:
+            run.config.notes.decided("prepare_request", _replaced(update), hook)
             run.update(update.context, update.model, update.thinking_level)
     stages = await _edit_messages(run)
     messages = stages[-1][1] if stages else run.messages
     if run.aborted:
         return None
     if config.convert_to_llm is not default_convert_to_llm:
-        answer = config.convert_to_llm(list(messages))
-        converted = await run.ask("convert_to_llm", answer, Sequence)
+        converted = await run.ask(
+            "convert_to_llm", config.convert_to_llm, (list(messages),), Sequence
+        )
         if converted is None and not run.aborted:
             raise TypeError("convert_to_llm returns a sequence of messages, not None.")
     elif messages is run.messages:
@@ -152,7 +152,7 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         converted = default_convert_to_llm(messages)
     key = None
     if config.get_api_key is not None and not run.aborted:
-        key = await run.ask("get_api_key", config.get_api_key(run.model.provider), str)
+        key = await run.ask("get_api_key", config.get_api_key, (run.model.provider,), str)
     if run.aborted or converted is None:
         return None
     options = StreamOptions(
@@ -199,7 +199,7 @@ async def _edit_messages(run: Run) -> list[tuple[str, Sequence[AgentMessage]]]:
         ("before_model_request", config.before_model_request),
     ):
         if hook is not None and not run.aborted:
-            answer = await run.ask(name, hook(list(messages), run.signal), Sequence)
+            answer = await run.ask(name, hook, (list(messages), run.signal), Sequence)
             messages = messages if answer is None else answer
             stages.append((name, messages))
     return stages
@@ -260,6 +260,11 @@ async def _stream(
     if retries.error is not None:
         raise retries.error
     return last, final
+
+
+def _replaced(update: AgentRequestUpdate) -> str:
+    parts = [name for name in update.__struct_fields__ if getattr(update, name) is not None]
+    return f"replaced {', '.join(parts) or 'nothing'}"
 
 
 class _Retries:

@@ -107,9 +107,14 @@ class RequestKeeper:
             stages=tuple((name, self._chain(name).keep(made)) for name, made in sent.stages),
         )
 
-    def keep_only(self, requests: Sequence[KeptRequest]) -> None:
-        """Forget the messages that only other requests had."""
+    def keep_list(self, messages: Sequence[AgentMessage]) -> KeptMessages:
+        """Return what to keep of a transcript."""
+        return self._chain("").keep(messages)
+
+    def keep_only(self, requests: Sequence[KeptRequest], lists: Sequence[KeptMessages]) -> None:
+        """Forget the messages that only other requests and lists had."""
         kept: dict[str, list[KeptMessages]] = {name: [] for name in self._chains}
+        kept[""] = list(lists)
         for request in requests:
             kept[""].append(request.messages)
             for name, messages in request.stages:

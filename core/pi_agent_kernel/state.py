@@ -123,6 +123,7 @@ class AgentState:
             head = create_initial_system_message(system_prompt, declared)
             if head is not None:
                 self._messages.lead_with(head)
+        log.begin_with(self._messages, [tool.name for tool in self._tools])
         self._model = _model(model or UNKNOWN_MODEL)
         self._thinking_level: ThinkingLevel = _level(thinking_level)
         self._is_streaming = False
@@ -175,7 +176,7 @@ class AgentState:
     @messages.setter
     def messages(self, messages: Sequence[AgentMessage]) -> None:
         before, self._messages = self._messages, MessageList(messages, self._log)
-        self._log.note("state", "messages", ("messages", len(before), len(self._messages)))
+        self._log.note_list("messages", len(before), self._messages)
 
     # -------------------------------------------------------------- written by the runtime
 
