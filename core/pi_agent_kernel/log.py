@@ -106,7 +106,7 @@ class EventLog:
 
     __slots__ = (
         "_at", "_dropped", "_entries", "_keeper", "_max", "_origin", "_run_dropped", "_sent",
-        "first_messages", "first_tools", "notes",
+        "first_messages", "first_tools", "notes", "unused_prompt",
     )  # fmt: skip
 
     def __init__(self, max_events: int | None = 100_000) -> None:
@@ -127,6 +127,8 @@ class EventLog:
         #: What the agent was made with: the transcript, and the names of the tools.
         self.first_messages: Sequence[AgentMessage] = ()
         self.first_tools: tuple[str, ...] = ()
+        #: The system prompt that did not count, as the messages began with a system message.
+        self.unused_prompt: str = ""
 
     # ------------------------------------------------------------------------- appending
 
@@ -163,8 +165,11 @@ class EventLog:
         kept = self._keeper.keep_list(messages)
         self.note("state", field, (field, before, len(messages)), messages=kept)
 
-    def begin_with(self, messages: Sequence[AgentMessage], tools: Sequence[str]) -> None:
+    def begin_with(
+        self, messages: Sequence[AgentMessage], tools: Sequence[str], unused_prompt: str
+    ) -> None:
         """Keep what the agent was made with; no record is made of that."""
+        self.unused_prompt = unused_prompt
         self.first_messages = self._keeper.keep_list(messages)
         self.first_tools = tuple(tools)
 
@@ -253,6 +258,22 @@ class EventLog:
         records = list(self)
         starts = [index for index, record in enumerate(records) if record.type == kind]
         return records[max(0, starts[-1] - before) :] if starts else []
+
+    def steps(self) -> Iterator[LogRecord]:
+        """Iterate the records without the updates of messages, which cost time to read."""
+        dropped, entries = self._snapshot()
+        for seq, entry in enumerate(entries, dropped + 1):
+            if not isinstance(entry, float) and len(entry) != 4:
+                now, event, changes = entry[:3]
+                yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
+
+    def last_sign(self) -> tuple[int, float]:
+        """Return number and time of the last record, updates included; zeros if there is none."""
+        dropped, entries = self._snapshot()
+        if not entries:
+            return 0, 0.0
+        last = entries[-1]
+        return dropped + len(entries), last if isinstance(last, float) else last[0]
 
     def requests(self) -> list[LoggedRequest]:
         """Return what the model saw at each request, as far as their records are kept."""
