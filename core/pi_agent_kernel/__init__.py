@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from pi_agent_kernel.events import ToolExecutionUpdate as ToolExecutionUpdate
     from pi_agent_kernel.events import TurnEnd as TurnEnd
     from pi_agent_kernel.events import TurnStart as TurnStart
+    from pi_agent_kernel.explain import Answer as Answer
+    from pi_agent_kernel.explain import Explanation as Explanation
     from pi_agent_kernel.hooks import AfterToolCallContext as AfterToolCallContext
     from pi_agent_kernel.hooks import AfterToolCallResult as AfterToolCallResult
     from pi_agent_kernel.hooks import AgentContext as AgentContext

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel import hooks
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.active_run import ActiveRun
+    from pi_agent_kernel.explain import Explanation
     from pi_agent_kernel.invocation import RunSync
     from pi_agent_kernel.models.retry_policy import RetryPolicy
     from pi_agent_kernel.tools import AgentTool
@@ -254,11 +255,15 @@ class Agent:
         """
         return self._subscriptions.add(listener, events)
 
-    def explain(self, question: str | None = None) -> str:
-        """Say in words what happened, citing numbers of `log`.
+    def explain(self, question: str | None = None) -> Explanation:
+        """Say in words what happened and why, from `log` alone, citing its numbers.
 
         Args:
-            question: Words to look for, such as a tool's name; the last run by default.
+            question: Such as "why did sql not run?", "why is it stuck?" or "request 3"; the last
+                run by default.
+
+        Returns:
+            A text; its `answers` hold each cause with its records, its rule and a remedy.
         """
         from pi_agent_kernel.explain import explain
 

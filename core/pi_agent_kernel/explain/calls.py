@@ -122,9 +122,7 @@ def _did_not_run(story: Story, call: Call, name: str) -> Answer:
         )
     if text.startswith(("Validation failed for tool", "Invalid arguments for tool")):
         return _invalid(call, name, text)
-    return Answer(
-        text=f"{name} did not run: {short(text, 200)}", events=events, row="TL-18"
-    )
+    return Answer(text=f"{name} did not run: {short(text, 200)}", events=events, row="TL-18")
 
 
 def _invalid(call: Call, name: str, text: str) -> Answer:
@@ -211,7 +209,11 @@ def _swap_of_tools(call: Call) -> LogRecord | None:
         and "context" in record.event.detail
         and record.seq < call.end
     ]
-    return swaps[-1] if swaps and call.request and call.call.name not in call.request.executable else None
+    return (
+        swaps[-1]
+        if swaps and call.request and call.call.name not in call.request.executable
+        else None
+    )
 
 
 def _ran(call: Call, name: str) -> Answer:
@@ -302,7 +304,7 @@ def _seq_of(call: Call, decision: HostCall) -> int:
 
 def _by(decision: HostCall) -> str:
     named = decision.by or "a hook"
-    is_function = ", line " in named or "." in named and " " not in named
+    is_function = ", line " in named or ("." in named and " " not in named)
     return f"hook {decision.name} ({named})" if is_function else named
 
 
@@ -318,7 +320,11 @@ def _failure_of(call: Call) -> tuple[int, str] | None:
 def _cause_of_failure(call: Call) -> tuple[str, tuple[int, ...]]:
     for record in reversed(call.run.decisions if call.run else ()):
         event = record.event
-        if isinstance(event, HostCall) and event.detail.startswith("raised: ") and not event.call_id:
+        if (
+            isinstance(event, HostCall)
+            and event.detail.startswith("raised: ")
+            and not event.call_id
+        ):
             return f"{event.name} ({event.by}) {short(event.detail, 200)}", (record.seq,)
     return "something raised", ()
 

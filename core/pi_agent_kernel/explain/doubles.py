@@ -54,9 +54,14 @@ def _told(story: Story, entries: Sequence[Entry]) -> Answer:
     lines = {entry.source.by for entry in entries if entry.source}
     if names[0] == names[1] == "prompt" and len(lines) == 1 and "" not in lines:
         sources[1] += " (the same line, run again)"
-        remedy = "Running the same line or cell again prompts again: take the first turn back before."
+        remedy = (
+            "Running the same line or cell again prompts again: take the first turn back before."
+        )
     elif "steer" in names or "follow_up" in names:
-        row, remedy = "QU-01", "Queue a message in one way only; clear_all_queues() drops the others."
+        row, remedy = (
+            "QU-01",
+            "Queue a message in one way only; clear_all_queues() drops the others.",
+        )
     elif "prepare_next_turn" in names:
         row, remedy = "LP-09", "Have the hook append it once."
     elif "state.messages" in names:
@@ -73,9 +78,7 @@ def _told(story: Story, entries: Sequence[Entry]) -> Answer:
     )
 
 
-def _in_request(
-    story: Story, groups: dict[tuple[str, str], list[Entry]]
-) -> list[Answer]:
+def _in_request(story: Story, groups: dict[tuple[str, str], list[Entry]]) -> list[Answer]:
     """Find messages that a hook of the last request doubled."""
     if not story.requests:
         return []

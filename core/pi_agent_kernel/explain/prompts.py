@@ -75,9 +75,7 @@ def _replaced(story: Story) -> list[Answer]:
 def _dropped(story: Story) -> list[Answer]:
     for request in reversed(story.requests[-20:]):
         before = [e.message for e in story.transcript if e.seq < request.seq]
-        lost = [
-            m for m in before if isinstance(m, SystemMessage) and _lacks(request.messages, m)
-        ]
+        lost = [m for m in before if isinstance(m, SystemMessage) and _lacks(request.messages, m)]
         if lost and len(before) <= request.transcript_length:
             hook = story.dropping_stage(request, lambda sent: not _lacks(sent, lost[0]))
             return [
@@ -106,7 +104,9 @@ def _patched(story: Story, words: Sequence[str]) -> list[Answer]:
                 answers.append(
                     Answer(
                         text=f"Section {name!r} was {done} by a later system message{who}.",
-                        events=tuple(s for s in (entry.seq, entry.source and entry.source.seq) if s),
+                        events=tuple(
+                            s for s in (entry.seq, entry.source and entry.source.seq) if s
+                        ),
                         row="TR-03",
                         remedy="Append a system message with the section you want; the last wins.",
                         is_problem=bool(words),
@@ -206,7 +206,9 @@ def _cleared(story: Story) -> list[Answer]:
         if call.name in ("steer", "follow_up"):
             open_.append((record.seq, call))
             continue
-        kind = {"clear_steering_queue": "steer", "clear_follow_up_queue": "follow_up"}.get(call.name)
+        kind = {"clear_steering_queue": "steer", "clear_follow_up_queue": "follow_up"}.get(
+            call.name
+        )
         for seq, queued in [one for one in open_ if kind in (None, one[1].name)]:
             open_.remove((seq, queued))
             if not any(story.entered.get(id(m), 0) > seq for m in queued.messages):

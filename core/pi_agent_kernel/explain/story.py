@@ -285,6 +285,37 @@ class Story:
                 names.update(tool.name for tool in entry.message.tools_removed or ())
         return names
 
+    @property
+    def run_ended(self) -> bool:
+        """Whether the last run has announced its end."""
+        return self.run is not None and bool(self.run.end)
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last record that is no update."""
+        return self.records[-1].seq if self.records else 0
+
+    def call_of(self, call_id: str) -> Call | None:
+        """Return the call of this id that is being handled, else the last."""
+        return self._latest(call_id)
+
+    def seq_at(self, time: float | None) -> int:
+        """Return the last record made until then."""
+        if time is None:
+            return self.last_seq
+        return next((r.seq for r in reversed(self.records) if r.time <= time), 0)
+
+    def event_before(self, kind: str) -> int:
+        """Return the last record of a type, 0 for none; updates of messages are the last record."""
+        if kind == "message_update":
+            return self.log.last_sign()[0]
+        return next((r.seq for r in reversed(self.records) if r.type == kind), 0)
+
+    def seqs_of(self, messages: Sequence[Any]) -> list[int]:
+        """Return the records that put messages into the transcript."""
+        wanted = {id(message) for message in messages}
+        return [e.seq for e in self.transcript if e.seq and id(e.message) in wanted]
+
     def time_of(self, seq: int) -> float:
         """Return when a record was made."""
         return next((record.time for record in self.records if record.seq == seq), monotonic())
@@ -294,9 +325,7 @@ class Story:
         seconds = max(0.0, monotonic() - time)
         return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
-    def dropping_stage(
-        self, request: LoggedRequest, holds: Callable[[Sequence[Any]], bool]
-    ) -> str:
+    def dropping_stage(self, request: LoggedRequest, holds: Callable[[Sequence[Any]], bool]) -> str:
         """Name the hook after which the messages of a request no longer hold something."""
         for name, messages in request.stages:
             if not holds(messages):
