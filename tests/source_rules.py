@@ -79,7 +79,9 @@ ONLY: dict[str, tuple[str, ...]] = {
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
         "response", "streams", "abort", "request", "wire", "secrecy",
     ),
-    f"{KERNEL}.explain": ("log", "events", "messages", "notes", "request_log", "transcript", "models"),
+    f"{KERNEL}.explain": (
+        "log", "events", "messages", "notes", "request_log", "transcript", "models",
+    ),
     f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 

@@ -62,7 +62,7 @@ def _answer(story: Story, text: str) -> Explanation:
     question = read_question(text, story)
     answers = list(dict.fromkeys(_answers(story, question)))
     lines = [line for record in story.records for line in told(record)]
-    about = _about(question, text, lines)
+    about = _about(question, lines)
     head = _cut(story)
     if answers:
         return Explanation.of(answers, about if question.tools or question.calls else (), head)
@@ -110,12 +110,12 @@ def _calls(story: Story, question: Question) -> list[Answer]:
     return [a for a in found if a.is_problem] or found[-3:]
 
 
-def _blocked(story: Story, question: Question) -> list[Answer]:
+def _blocked(story: Story) -> list[Answer]:
     found = [verdict(story, call) for call in story.calls]
     return [a for a in found if a.row == "HK-02"][-8:]
 
 
-def _failed(story: Story, question: Question) -> list[Answer]:
+def _failed(story: Story) -> list[Answer]:
     found = [verdict(story, call) for call in story.calls]
     stopped = [a for a in why_stopped(story) if a.is_problem]
     return [*stopped, *[a for a in found if a.is_problem][-8:]]
@@ -134,7 +134,7 @@ def _stopped(story: Story, question: Question) -> list[Answer]:
     return why_waiting(story) if story.active and not story.run_ended else why_stopped(story)
 
 
-def _busy(story: Story, question: Question) -> list[Answer]:
+def _busy(story: Story) -> list[Answer]:
     return [a for a in lost_messages(story) if a.row == "LP-16"]
 
 
@@ -145,14 +145,14 @@ _RULES: dict[str, Callable[[Story, Question], list[Answer]]] = {
     "waiting": lambda story, _: why_waiting(story),
     "ids": lambda story, _: duplicate_ids(story),
     "twice": lambda story, question: doubles(story, _quoting(question)),
-    "blocked": _blocked,
-    "busy": _busy,
+    "blocked": lambda story, _: _blocked(story),
+    "busy": lambda story, _: _busy(story),
     "knows": _knows,
     "retry": lambda story, _: retries(story),
     "overflow": lambda story, _: overflows(story),
     "on": lambda story, _: why_on(story),
     "stopped": _stopped,
-    "failed": _failed,
+    "failed": lambda story, _: _failed(story),
     "prompt": lambda story, question: [
         *why_prompt(story, _quoting(question)),
         *(a for a in why_message(story) if a.is_problem),
@@ -183,7 +183,7 @@ def _everything(story: Story) -> list[Answer]:
     ]
 
 
-def _about(question: Question, text: str, lines: list[str]) -> list[str]:
+def _about(question: Question, lines: list[str]) -> list[str]:
     """Return the steps that have one of the question's words."""
     if question.tools or question.calls:
         names = "|".join(re.escape(n.lower()) for n in (*question.tools, *question.calls))

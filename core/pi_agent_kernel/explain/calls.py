@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from itertools import pairwise
 
+from pi_agent_kernel.events import ToolExecutionEnd
 from pi_agent_kernel.explain.answer import Answer
-from pi_agent_kernel.explain.story import Call, Story, short
-from pi_agent_kernel.log import HostCall, LogRecord
+from pi_agent_kernel.explain.story import Call, Seen, Story, decided_by, short
+from pi_agent_kernel.log import HostCall
 
 __all__ = ["duplicate_ids", "nearest", "verdict"]
 
@@ -27,11 +29,12 @@ def verdict(story: Story, call: Call) -> Answer:
     name = f"Tool {call.call.name} (call {call.call.id})"
     if not call.start:
         return _never_taken_up(call, name)
-    if call.ended is None:
+    ended = call.ended
+    if ended is None:
         return _still_open(story, call, name)
-    if call.ended.duration_ms is None and "timed out after" not in call.text:
-        return _did_not_run(story, call, name)
-    return _ran(call, name)
+    if ended.duration_ms is None and "timed out after" not in call.text:
+        return _did_not_run(story, call, ended, name)
+    return _ran(call, ended, name)
 
 
 def _never_taken_up(call: Call, name: str) -> Answer:
@@ -64,14 +67,16 @@ def _still_open(story: Story, call: Call, name: str) -> Answer:
         text = f"{name} does not run yet: {what} ({now[0].by}) is awaited, for {since}."
         remedy = "Answer it, or abort() the run."
     else:
-        text = f"{name} was taken up {since} ago and has not ended: it waits for others, or its end is being told."
+        text = (
+            f"{name} was taken up {since} ago and has not ended: it waits for others, or its end "
+            "is being told."
+        )
         remedy = "Ask what is awaited; abort() ends it."
     return Answer(text=text, events=(call.start, call.asked), row="TL-09", remedy=remedy)
 
 
-def _did_not_run(story: Story, call: Call, name: str) -> Answer:
-    ended, text, decided = call.ended, call.text, _decided(call, "before_tool_call", "blocked: ")
-    assert ended is not None
+def _did_not_run(story: Story, call: Call, ended: ToolExecutionEnd, name: str) -> Answer:
+    text, decided = call.text, _decided(call, "before_tool_call", "blocked: ")
     events = (call.end, call.start)
     if call.message.stop_reason == "length":
         return Answer(
@@ -82,18 +87,17 @@ def _did_not_run(story: Story, call: Call, name: str) -> Answer:
             remedy="Raise max_tokens, or have the model write less in one call.",
         )
     if decided is not None:
-        by, reason = _by(decided), decided.detail.removeprefix("blocked: ")
+        by = decided_by(decided.event)
         ends = " It also asked to end the run." if ended.result.terminate else ""
         return Answer(
-            text=f"{name} was blocked by {by}: {short(reason, 200)}{ends}",
-            events=(_seq_of(call, decided), call.end),
+            text=f"{name} was blocked by {by}: {_said(decided, 'blocked: ')}{ends}",
+            events=(decided.seq, call.end),
             row="HK-02",
             remedy="Allow it there, or change what it decides by.",
         )
     if text == f"Tool {call.call.name} not found":
         return _not_found(story, call, name)
-    failed = _failure_of(call)
-    if failed is not None and text == failed[1]:
+    if text != _ABORTED and text == _failure_of(call):
         cause = _cause_of_failure(call)
         return Answer(
             text=f"{name} did not end by itself: the run failed meanwhile, as {cause[0]}.",
@@ -114,9 +118,9 @@ def _did_not_run(story: Story, call: Call, name: str) -> Answer:
     )
     if raised is not None:
         return Answer(
-            text=f"{name} did not run: hook {raised.name} ({raised.by}) raised "
-            f"{short(raised.detail.removeprefix('raised: '), 200)}",
-            events=(_seq_of(call, raised), call.end),
+            text=f"{name} did not run: hook {raised.event.name} ({raised.event.by}) raised "
+            f"{_said(raised, 'raised: ')}",
+            events=(raised.seq, call.end),
             row="HK-06",
             remedy="Correct the hook; an exception in it fails the call.",
         )
@@ -132,9 +136,9 @@ def _invalid(call: Call, name: str, text: str) -> Answer:
     replaced = _decided(call, "before_tool_call", "replaced the arguments")
     if replaced is not None:
         return Answer(
-            text=f"{name} did not run: the arguments that {replaced.by} put in are invalid "
+            text=f"{name} did not run: the arguments that {replaced.event.by} put in are invalid "
             f"({short(which, 200)}).",
-            events=(_seq_of(call, replaced), call.end),
+            events=(replaced.seq, call.end),
             row="HK-03",
             remedy="Correct the hook: what it puts in is validated again.",
         )
@@ -153,7 +157,7 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
     began = call.run.start if call.run else 0
     changed = [
         (seq, tool in before, tool in after)
-        for (_, before), (seq, after) in zip(story.loadouts, story.loadouts[1:], strict=False)
+        for (_, before), (seq, after) in pairwise(story.loadouts)
         if seq < call.end
     ]
     late = [seq for seq, had, has in changed if seq > began and has and not had]
@@ -169,7 +173,7 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
         )
     if swapped is not None:
         return Answer(
-            text=f"{name} did not run: {swapped.event.name} replaced the run's tools, "  # type: ignore[union-attr]
+            text=f"{name} did not run: {swapped.event.name} replaced the run's tools, "
             f"and it is not among them.",
             events=(swapped.seq, call.end),
             row="TR-09",
@@ -200,25 +204,21 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
     )
 
 
-def _swap_of_tools(call: Call) -> LogRecord | None:
+def _swap_of_tools(call: Call) -> Seen[HostCall] | None:
+    if call.request is None or call.call.name in call.request.executable:
+        return None
     swaps = [
         record
         for record in (call.run.decisions if call.run else ())
-        if isinstance(record.event, HostCall)
-        and record.event.name in ("prepare_request", "prepare_next_turn")
+        if record.event.name in ("prepare_request", "prepare_next_turn")
         and "context" in record.event.detail
         and record.seq < call.end
     ]
-    return (
-        swaps[-1]
-        if swaps and call.request and call.call.name not in call.request.executable
-        else None
-    )
+    return swaps[-1] if swaps else None
 
 
-def _ran(call: Call, name: str) -> Answer:
-    ended, text = call.ended, short(call.text, 200)
-    assert ended is not None
+def _ran(call: Call, ended: ToolExecutionEnd, name: str) -> Answer:
+    text = short(call.text, 200)
     if "timed out after" in call.text and ended.duration_ms is None:
         return Answer(
             text=f"{name} was cut off: {text}.",
@@ -231,9 +231,9 @@ def _ran(call: Call, name: str) -> Answer:
         raised = _decided(call, hook, "raised: ")
         if raised is not None and ended.is_error:
             return Answer(
-                text=f"{ran}, but hook {hook} ({raised.by}) raised "
-                f"{short(raised.detail.removeprefix('raised: '), 200)}",
-                events=(_seq_of(call, raised), call.end),
+                text=f"{ran}, but hook {hook} ({raised.event.by}) raised "
+                f"{_said(raised, 'raised: ')}",
+                events=(raised.seq, call.end),
                 row="HK-06",
                 remedy="Correct the hook; an exception in it fails the call.",
             )
@@ -241,8 +241,9 @@ def _ran(call: Call, name: str) -> Answer:
         if changed is not None:
             outcome = "failed" if ended.is_error else "succeeded"
             return Answer(
-                text=f"{ran} and {outcome}; hook {hook} ({changed.by}) {changed.detail}: {text}",
-                events=(call.end, _seq_of(call, changed)),
+                text=f"{ran} and {outcome}; hook {hook} ({changed.event.by}) "
+                f"{changed.event.detail}: {text}",
+                events=(call.end, changed.seq),
                 row="HK-04" if hook == "after_tool_call" else "S4-09",
                 is_problem=ended.is_error,
             )
@@ -290,41 +291,29 @@ def duplicate_ids(story: Story) -> list[Answer]:
 # ------------------------------------------------------------------------------- decisions
 
 
-def _decided(call: Call, hook: str, start: str) -> HostCall | None:
-    for record in reversed(call.decisions):
-        event = record.event
-        if isinstance(event, HostCall) and event.name == hook and event.detail.startswith(start):
-            return event
-    return None
+def _decided(call: Call, hook: str, start: str) -> Seen[HostCall] | None:
+    fits = (
+        one
+        for one in reversed(call.decisions)
+        if one.event.name == hook and one.event.detail.startswith(start)
+    )
+    return next(fits, None)
 
 
-def _seq_of(call: Call, decision: HostCall) -> int:
-    return next(record.seq for record in call.decisions if record.event is decision)
+def _said(decision: Seen[HostCall], start: str) -> str:
+    return short(decision.event.detail.removeprefix(start), 200)
 
 
-def _by(decision: HostCall) -> str:
-    named = decision.by or "a hook"
-    is_function = ", line " in named or ("." in named and " " not in named)
-    return f"hook {decision.name} ({named})" if is_function else named
-
-
-def _failure_of(call: Call) -> tuple[int, str] | None:
+def _failure_of(call: Call) -> str:
+    """Return the error of a run that failed after the call had ended, else nothing."""
     failure = call.run.failure if call.run else None
-    message = getattr(getattr(failure, "event", None), "message", None)
-    error = getattr(message, "error_message", None)
-    if failure is None or not error or failure.seq < call.end:
-        return None
-    return failure.seq, error
+    return "" if failure is None or failure.seq < call.end else failure.event.error_message or ""
 
 
 def _cause_of_failure(call: Call) -> tuple[str, tuple[int, ...]]:
     for record in reversed(call.run.decisions if call.run else ()):
         event = record.event
-        if (
-            isinstance(event, HostCall)
-            and event.detail.startswith("raised: ")
-            and not event.call_id
-        ):
+        if event.detail.startswith("raised: ") and not event.call_id:
             return f"{event.name} ({event.by}) {short(event.detail, 200)}", (record.seq,)
     return "something raised", ()
 
@@ -334,9 +323,8 @@ def _ran_before(call: Call) -> str:
     return "" if ended is None or ended.duration_ms is None else f" after {ended.duration_ms} ms"
 
 
-def _abort_text(aborts: Sequence[LogRecord]) -> str:
+def _abort_text(aborts: Sequence[Seen[HostCall]]) -> str:
     if not aborts:
         return "the run was aborted"
     event = aborts[0].event
-    assert isinstance(event, HostCall)
     return f"the run was aborted ({event.detail or event.by or 'by the host'})"

@@ -76,9 +76,8 @@ def _difference(
         if one is not other and one != other:
             break
         shared += 1
-    told = (
-        f"beside request {before.number}: {shared} messages the same, {len(messages) - shared} new"
-    )
+    told = f"beside request {before.number}: {shared} messages the same, "
+    told += f"{len(messages) - shared} new"
     if shared < len(old):
         told += f", {len(old) - shared} of the former left out"
     names, former = {t.name for t in request.tools}, {t.name for t in before.tools}

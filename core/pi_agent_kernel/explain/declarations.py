@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pi_agent_kernel.explain.answer import Answer
 from pi_agent_kernel.explain.calls import nearest, verdict
 from pi_agent_kernel.explain.story import Story
@@ -67,8 +69,8 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
                 remedy="Add it to state.tools again; the next request of a new run announces it.",
             )
         ]
-    assert last is not None
-    first = next(r for r in story.requests if name in story.declared(r))
+    declaring = [r for r in story.requests if name in story.declared(r)]
+    first, last = declaring[0], declaring[-1]
     return [
         Answer(
             text=f"The model knows {name}: requests {first.number} to {last.number} declare it."
@@ -170,7 +172,7 @@ def _changed_at(story: Story, name: str, *, present: bool) -> int:
     """Return the record that last added or removed a tool; 0 for none."""
     found = 0
     loadouts = story.loadouts
-    for (_, before), (seq, after) in zip(loadouts, loadouts[1:], strict=False):
+    for (_, before), (seq, after) in pairwise(loadouts):
         if (name in after) == present and (name in before) != present:
             found = seq
     return found

@@ -27,7 +27,7 @@ def doubles(story: Story, words: Sequence[str] = ()) -> list[Answer]:
         key = _key(entry.message)
         if key is not None:
             groups.setdefault(key, []).append(entry)
-    answers = [_told(story, entries) for entries in groups.values() if len(entries) > 1]
+    answers = [_told(entries) for entries in groups.values() if len(entries) > 1]
     answers += _in_request(story, groups)
     named = [a for a in answers if any(word in a.text.lower() for word in words)]
     return named or answers
@@ -46,17 +46,15 @@ def _key(message: Any) -> tuple[str, str] | None:
     return (message.role, text) if text else None
 
 
-def _told(story: Story, entries: Sequence[Entry]) -> Answer:
+def _told(entries: Sequence[Entry]) -> Answer:
     first, *_rest = entries
-    sources = [_source(story, entry) for entry in entries[:4]]
+    sources = [_source(entry) for entry in entries[:4]]
     remedy, row = "Remove one from state.messages, or reset().", "LP-13"
     names = [entry.source.name if entry.source else "" for entry in entries]
     lines = {entry.source.by for entry in entries if entry.source}
     if names[0] == names[1] == "prompt" and len(lines) == 1 and "" not in lines:
         sources[1] += " (the same line, run again)"
-        remedy = (
-            "Running the same line or cell again prompts again: take the first turn back before."
-        )
+        remedy = "Running a line or cell again prompts again: take the first turn back before."
     elif "steer" in names or "follow_up" in names:
         row, remedy = (
             "QU-01",
@@ -113,7 +111,7 @@ def _in_request(story: Story, groups: dict[tuple[str, str], list[Entry]]) -> lis
     return answers
 
 
-def _source(story: Story, entry: Entry) -> str:
+def _source(entry: Entry) -> str:
     if entry.source is not None:
         way = _WAYS.get(entry.source.name, f"given by {entry.source.name}")
         by = f" by {entry.source.by}" if entry.source.by else ""

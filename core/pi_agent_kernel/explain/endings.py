@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pi_agent_kernel.events import ModelResponse, ModelRetry
+from itertools import pairwise
+
 from pi_agent_kernel.explain.answer import Answer
-from pi_agent_kernel.explain.story import Run, Story, short
-from pi_agent_kernel.log import HostCall, LogRecord
+from pi_agent_kernel.explain.story import Run, Seen, Story, decided_by, short
+from pi_agent_kernel.log import HostCall
 from pi_agent_kernel.messages import AssistantMessage
 
 __all__ = ["overflows", "retries", "why_on", "why_stopped"]
@@ -32,22 +33,18 @@ def why_stopped(story: Story) -> list[Answer]:
         return []
     run = ended[-1]
     if run.failure is not None:
-        return [_failed(story, run)]
+        return [_failed(run, run.failure)]
     return [_stopped(story, run)]
 
 
-def _failed(story: Story, run: Run) -> Answer:
-    record = run.failure
-    assert record is not None
-    message = getattr(record.event, "message", None)
-    assert isinstance(message, AssistantMessage)
+def _failed(run: Run, record: Seen[AssistantMessage]) -> Answer:
+    message = record.event
     error = short(message.error_message or "", 300)
-    response = next((r for r in run.responses if _message_of(r) is message), None)
+    response = next((r for r in run.responses if r.event.message is message), None)
     raised = _raised(run, record.seq)
     if message.stop_reason == "aborted":
         abort = run.aborts[0] if run.aborts else None
-        call = abort.event if abort else None
-        by = (call.detail or call.by) if isinstance(call, HostCall) else ""
+        by = (abort.event.detail or abort.event.by) if abort else ""
         return Answer(
             text=f"The run was aborted{f' ({by})' if by else ''}.",
             events=((abort.seq,) if abort else ()) + (record.seq, run.end),
@@ -56,7 +53,6 @@ def _failed(story: Story, run: Run) -> Answer:
         )
     if raised is not None:
         call = raised.event
-        assert isinstance(call, HostCall)
         return Answer(
             text=f"The run failed: {call.name} ({call.by}) {short(call.detail, 200)}",
             events=(raised.seq, record.seq),
@@ -75,17 +71,17 @@ def _failed(story: Story, run: Run) -> Answer:
 
 def _stopped(story: Story, run: Run) -> Answer:
     last = run.responses[-1] if run.responses else None
-    message = _message_of(last)
+    message = last.event.message if last else None
     after = last.seq if last else run.start
     for record in run.decisions:
         call = record.event
-        if record.seq < after or not isinstance(call, HostCall):
-            continue
-        if call.name in ("finish_turn", "should_stop") and call.detail == "end":
-            is_hook = ", line " in call.by or "." in call.by
-            by = f"the hook {call.name} ({call.by})" if is_hook else call.by
+        if (
+            record.seq > after
+            and call.name in ("finish_turn", "should_stop")
+            and call.detail == "end"
+        ):
             return Answer(
-                text=f"The run was ended by {by} after this turn.",
+                text=f"The run was ended after this turn by {decided_by(call)}.",
                 events=(record.seq, run.end),
                 row="LP-07" if call.name == "finish_turn" else "S4-10",
                 remedy="prompt() or continue_() goes on; queued messages are still queued.",
@@ -120,7 +116,7 @@ def why_on(story: Story) -> list[Answer]:
     if run is None:
         return []
     answers: list[Answer] = []
-    for begin, turn in zip(run.turns, run.turns[1:], strict=False):
+    for begin, turn in pairwise(run.turns):
         answers.append(_reason(story, run, begin, turn))
     if not answers:
         return [
@@ -161,9 +157,9 @@ def _reason(story: Story, run: Run, begin: int, turn: int) -> Answer:
                 )
     for record in run.decisions:
         call = record.event
-        if begin < record.seq < turn and isinstance(call, HostCall) and call.detail == "continue":
+        if begin < record.seq < turn and call.name == "finish_turn" and call.detail == "continue":
             return Answer(
-                text=f"Turn {number} was taken because finish_turn ({call.by}) said continue.",
+                text=f"Turn {number} was taken because {decided_by(call)} said continue.",
                 events=(turn, record.seq),
                 row="LP-08",
                 is_problem=False,
@@ -177,10 +173,9 @@ def retries(story: Story) -> list[Answer]:
     answers: list[Answer] = []
     for record in run.retries if run else ():
         retry = record.event
-        assert isinstance(retry, ModelRetry)
         answers.append(
             Answer(
-                text=f"The request failed ({retry.kind}: {short(retry.error_message, 120)}) and was "
+                text=f"The request failed ({retry.kind}: {short(retry.error_message)}) and was "
                 f"made again after {retry.delay_ms} ms, attempt {retry.attempt} of "
                 f"{retry.max_attempts}.",
                 events=(record.seq,),
@@ -195,41 +190,34 @@ def overflows(story: Story) -> list[Answer]:
     """Say which request did not fit the model's context window."""
     return [
         Answer(
-            text=f"The request did not fit the context window: {short(message.error_message or '', 200)}",
+            text="The request did not fit the context window: "
+            f"{short(message.error_message or '', 200)}",
             events=(record.seq, *(r.seq for r in story.requests if r.response_seq == record.seq)),
             row="MD-24",
             remedy=_REMEDIES["context_overflow"],
         )
         for run in story.runs[-1:]
         for record in run.responses
-        if (message := _message_of(record)) is not None and _kind(message) == "context_overflow"
+        if _kind(message := record.event.message) == "context_overflow"
     ]
 
 
-def _message_of(record: LogRecord | None) -> AssistantMessage | None:
-    return record.event.message if record and isinstance(record.event, ModelResponse) else None
-
-
-def _raised(run: Run, before: int) -> LogRecord | None:
+def _raised(run: Run, before: int) -> Seen[HostCall] | None:
+    """Return what raised and failed the run; what failed a call only is not meant."""
     for record in run.decisions:
         call = record.event
-        if isinstance(call, HostCall) and record.seq < before and not call.call_id:
-            if call.detail.startswith("raised: "):
-                return record
+        if record.seq < before and not call.call_id and call.detail.startswith("raised: "):
+            return record
     return None
 
 
 def _kind(message: AssistantMessage) -> str:
-    for diagnostic in message.diagnostics or ():
-        kind = (diagnostic.get("details") or {}).get("kind")
-        if kind:
-            return str(kind)
-    return _kind_of_text(message)
-
-
-def _kind_of_text(message: AssistantMessage) -> str:
-    from pi_agent_kernel.models.overflow import is_context_overflow
+    from pi_agent_kernel.models.overflow import error_details, is_context_overflow
     from pi_agent_kernel.models.transient import transient_kind
+
+    details = error_details(message)
+    if details.get("kind"):
+        return str(details["kind"])
 
     if is_context_overflow(message):
         return "context_overflow"

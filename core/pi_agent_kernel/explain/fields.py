@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from pi_agent_kernel.explain.answer import Answer
 from pi_agent_kernel.explain.story import Story, short
@@ -46,11 +47,9 @@ def writers_of(story: Story, field: str) -> Answer:
     all_ = ", ".join(f"{writer} {count}x" for writer, count in counts.items())
     change = next(c for c in last.changes if c.field == wanted)
     ago = story.since(last.time)
-    moved = (
-        ""
-        if field == "system_prompt"
-        else f", from {_shown(change.before)} to {_shown(change.after)}"
-    )
+    moved = f", from {_shown(change.before)} to {_shown(change.after)}"
+    if field == "system_prompt":
+        moved = ", by a change of messages"
     return Answer(
         text=f"{field} was last written by {_named(last)}, {ago} ago{moved}. All writers: {all_}.",
         events=tuple(record.seq for record in reversed(writers)),
@@ -78,5 +77,5 @@ def _named(record: LogRecord) -> str:
 def _shown(value: Any) -> str:
     value = getattr(value, "id", None) or value
     if isinstance(value, tuple | frozenset):
-        return "(" + ", ".join(sorted(map(str, value))) + ")"  # type: ignore[arg-type]
+        return f"({', '.join(sorted(map(str, cast('Sequence[object]', value))))})"
     return short(repr(value), 60)

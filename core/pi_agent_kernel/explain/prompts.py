@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pi_agent_kernel.explain.answer import Answer
-from pi_agent_kernel.explain.story import Entry, Story, message_text, short
+from pi_agent_kernel.explain.story import Entry, Seen, Story, message_text, short
 from pi_agent_kernel.log import HostCall
 from pi_agent_kernel.messages import AssistantMessage, SystemMessage, UserMessage
 from pi_agent_kernel.transcript import Replay
@@ -24,7 +25,7 @@ def why_prompt(story: Story, words: Sequence[str] = ()) -> list[Answer]:
         line = short(request.system_prompt.split("\n", 1)[0]) or "empty"
         found.append(
             Answer(
-                text=f"The prompt in force was sent with request {request.number}; it begins: {line}",
+                text=f"The prompt in force went with request {request.number}; it begins: {line}",
                 events=(request.seq,),
                 row="ST-03",
                 is_problem=False,
@@ -51,13 +52,9 @@ def _overridden(story: Story) -> list[Answer]:
 def _replaced(story: Story) -> list[Answer]:
     """Find an assignment of messages that took the prompt away, or put another in."""
     answers: list[Answer] = []
-    prompt = Replay(m for m in story.log.first_messages if m is not None).prompt
-    for record, call in story.hosts_named("state"):
-        given = list(call.messages)
-        after = next((c.after for c in record.changes if c.field == "messages"), None)
-        if after is None or len(given) != after:
-            continue
-        now = Replay(given).prompt
+    prompt = Replay(story.log.first_messages).prompt
+    for record in story.assigned:
+        now = Replay(record.event.messages).prompt
         if prompt and now != prompt and not now.startswith(prompt):
             what = "another prompt" if now else "no system message, so without prompt and tools"
             answers.append(
@@ -77,11 +74,11 @@ def _dropped(story: Story) -> list[Answer]:
         before = [e.message for e in story.transcript if e.seq < request.seq]
         lost = [m for m in before if isinstance(m, SystemMessage) and _lacks(request.messages, m)]
         if lost and len(before) <= request.transcript_length:
-            hook = story.dropping_stage(request, lambda sent: not _lacks(sent, lost[0]))
+            hook = story.dropping_stage(request, partial(_has, lost[0]))
             return [
                 Answer(
                     text=f"{hook} dropped {_count(lost, 'system message')} from request "
-                    f"{request.number}: the model did not see that prompt, nor tools declared there.",
+                    f"{request.number}: the model saw neither its prompt nor the tools it declares.",
                     events=(request.seq,),
                     row="CX-18",
                     remedy=f"Have {hook} keep the system messages.",
@@ -132,11 +129,11 @@ def _collapsed(story: Story) -> list[Answer]:
     return [
         Answer(
             text=f"Request {request.number} has {_count(later, 'system message')} in "
-            f"mid-conversation; {request.provider} may take none there, and then reads the replayed "
-            "prompt as one message in front.",
+            f"mid-conversation; {request.provider} may take none there, and then reads the "
+            "replayed prompt as one message in front.",
             events=(request.seq, *story.seqs_of(later)),
             row="TR-13",
-            remedy="Do not rely on where a later system message stands; its words count either way.",
+            remedy="Do not rely on where it stands; its words count either way.",
             is_problem=False,
         )
     ]
@@ -187,39 +184,39 @@ def lost_messages(story: Story) -> list[Answer]:
 def _refused(story: Story) -> list[Answer]:
     return [
         Answer(
-            text=f"{call.name.removesuffix('_refused')}({short(call.detail, 60)!r}) was refused: a "
+            text=f"{record.event.name.removesuffix('_refused')}({short(record.event.detail)!r}) was refused: a "
             "run was active, and nothing was changed.",
             events=(record.seq, *(run.start for run in story.runs if run.holds(record.seq))),
             row="LP-16",
             remedy="steer() or follow_up() it, or await wait_for_idle() first.",
         )
-        for record, call in story.hosts_named("prompt_refused", "continue_refused", "reset_refused")
+        for record in story.hosts_named("prompt_refused", "continue_refused", "reset_refused")
     ][-3:]
 
 
 def _cleared(story: Story) -> list[Answer]:
     answers: list[Answer] = []
-    open_: list[tuple[int, HostCall]] = []
-    for record, call in story.hosts_named(
-        "steer", "follow_up", "clear_steering_queue", "clear_follow_up_queue", "reset"
-    ):
-        if call.name in ("steer", "follow_up"):
-            open_.append((record.seq, call))
-            continue
-        kind = {"clear_steering_queue": "steer", "clear_follow_up_queue": "follow_up"}.get(
-            call.name
-        )
-        for seq, queued in [one for one in open_ if kind in (None, one[1].name)]:
-            open_.remove((seq, queued))
-            if not any(story.entered.get(id(m), 0) > seq for m in queued.messages):
-                answers.append(
-                    Answer(
-                        text=f"The queued message {queued.detail!r} was dropped by {call.name}().",
-                        events=(record.seq, seq),
-                        row="QU-06" if kind else "AB-06",
-                        remedy="Queue it again.",
-                    )
+    waiting: list[Seen[HostCall]] = []
+    kinds = {"clear_steering_queue": ("steer",), "clear_follow_up_queue": ("follow_up",)}
+    for record in story.hosts:
+        name = record.event.name
+        if name in ("steer", "follow_up"):
+            waiting.append(record)
+        elif name in (*kinds, "reset"):
+            dropped = [
+                q for q in waiting if q.event.name in kinds.get(name, ("steer", "follow_up"))
+            ]
+            waiting = [q for q in waiting if q not in dropped]
+            answers += [
+                Answer(
+                    text=f"The queued message {q.event.detail!r} was dropped by {name}().",
+                    events=(record.seq, q.seq),
+                    row="QU-06" if name in kinds else "AB-06",
+                    remedy="Queue it again.",
                 )
+                for q in dropped
+                if not story.delivered(q)
+            ]
     return answers
 
 
@@ -227,7 +224,6 @@ def _queued(story: Story) -> list[Answer]:
     answers: list[Answer] = []
     for record in story.queued():
         call = record.event
-        assert isinstance(call, HostCall)
         when = (
             "it is delivered after the current turn"
             if call.name == "steer"
@@ -266,7 +262,7 @@ def _unasked(story: Story) -> list[Answer]:
                 "before its first request.",
                 events=(users[-1].seq, *([cause.seq] if cause else [])),
                 row="DEVIATIONS 1" if aborted else "FL-02",
-                remedy="It is in the transcript: prompt() again, or continue where that is allowed.",
+                remedy="It is in the transcript: prompt() again.",
             )
         )
     return answers
@@ -282,7 +278,7 @@ def _dropped_users(story: Story) -> list[Answer]:
         return []
     if not request.stages and not _is_converted(request.messages, before):
         return []
-    hook = story.dropping_stage(request, lambda sent: not _lacks(sent, last.message))
+    hook = story.dropping_stage(request, partial(_has, last.message))
     return [
         Answer(
             text=f"{hook} dropped or changed the message {_quoted(last.message)} in request "
@@ -298,6 +294,10 @@ def _is_converted(sent: Sequence[Any], before: Sequence[Entry]) -> bool:
     """Whether what was sent is not just the transcript."""
     known = {id(entry.message) for entry in before}
     return any(id(m) not in known for m in sent if not isinstance(m, AssistantMessage))
+
+
+def _has(message: Any, sent: Sequence[Any]) -> bool:
+    return not _lacks(sent, message)
 
 
 def _lacks(sent: Sequence[Any], message: Any) -> bool:

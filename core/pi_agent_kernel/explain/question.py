@@ -14,74 +14,209 @@ __all__ = ["TOPICS", "Question", "read_question"]
 TOPICS: dict[str, tuple[str, str]] = {
     "waiting": (
         "why is it stuck?",
-        r"stuck|hang|hung|wait|await|still (stream|run|busy|go)|streaming|frozen|freez|slow|block(s|ing) (the|my)"
-        r"|not (finish|return|end)|never (finish|return|end)|takes? (so|too) long|nothing happen",
+        "stuck|hang|hung|wait|await|still (?:stream|run|busy|go)|streaming|froze|freez|slow|"
+        "(?:not|never) (?:finish|return|end)|takes? (?:so|too) long|nothing happen",
     ),
     "twice": (
         "why is a message twice?",
-        r"twice|duplicat|doubl|repeat|two times|2x|again and again|three times|multiple times",
+        "twice|duplicat|doubl|repeat|two times|2x|again and again|three times|multiple times",
     ),
     "stopped": (
         "why did it stop?",
-        r"stop|end(ed)?\b|finish|quit|terminat|abort|cancel|gave up|give up|interrupt|budget",
+        "stop|end(?:ed)?\\b|finish|quit|terminat|abort|cancel|gave up|interrupt|budget",
     ),
     "on": (
         "why did it go on?",
-        r"go(es|ing)? on|went on|continu|another (turn|request)|not stop|n.t (it )?stop|keep|loop|next turn|more turns",
+        "go(?:es|ing)? on|went on|continu|another (?:turn|request)|not stop|n.t (?:it )?stop|"
+        "keep|loop|next turn|more turns",
     ),
     "failed": (
         "what failed?",
-        r"fail|error|wrong|exception|rais(e|ed|ing)|crash|broke|problem|traceback",
+        "fail|error|wrong|exception|rais(?:e|ed|ing)|crash|broke|problem|traceback",
     ),
     "knows": (
         "why does the model not know tool X?",
-        r"know|aware|announc|declar|visible|told|offer|available|see(s)? (the|my) tool",
+        "know|aware|announc|declar|visible|told|offer|available|sees? (?:the|my) tool",
     ),
     "blocked": (
         "who blocked the call?",
-        r"block|den(y|ied)|refus|approv|polic|permission|allow|forbid|reject",
+        "block|den(?:y|ied)|approv|polic|permission|allow|forbid|reject",
     ),
     "prompt": (
         "why does my prompt or section not apply?",
-        r"prompt|system|section|instruction|appl(y|ied|ies)|ignor|effect|overr|collaps|patch",
+        "prompt|system|section|instruction|appl(?:y|ied|ies)|ignor|effect|overr|collaps|patch",
     ),
     "message": (
         "what became of my message?",
-        r"message|queue|steer|follow|reach|arriv|deliver|lost|dropp|disappear|missing|transform",
+        "message|queue|steer|follow|reach|arriv|deliver|lost|dropp|disappear|missing|transform",
     ),
-    "busy": ("why was my prompt refused?", r"refus|busy|already running|rejected"),
+    "busy": ("why was my prompt refused?", "refus|busy|already running|rejected"),
     "changed": (
         "who changed messages (or another field), and when?",
-        r"chang|wrote|writ|set\b|sets\b|modif|assign|updated?\b|last writer",
+        "chang|wrote|writ|sets?\\b|modif|assign|updated?\\b|last writer",
     ),
     "request": (
         "what did request 3 contain?",
-        r"request|sent to|(model|it) (see|saw|get|got|read)|contain|context\b|diff",
+        "request|sent to|(?:model|it) (?:see|saw|get|got|read)|contain|context\\b|diff",
     ),
-    "retry": ("was a request made again?", r"retr(y|ies|ied)|attempt|tried again|asked again"),
+    "retry": ("was a request made again?", "retr(?:y|ies|ied)|attempt|tried again|asked again"),
     "overflow": (
         "did the conversation fit?",
-        r"overflow|context (window|length)|too (long|large|big)|fit",
+        "overflow|context (?:window|length)|too (?:long|large|big)|fit",
     ),
     "ids": (
         "are call ids used twice?",
-        r"(same|duplicate|double|equal)\b.{0,12}\bids?\b|ids? .{0,20}twice",
+        "(?:same|duplicate|double|equal)\\b.{0,12}\\bids?\\b|ids? .{0,20}twice",
     ),
     "tool": (
         "why did (not) tool X run?",
-        r"tool|call(ed|s)?\b|run\b|ran\b|execut|invok|not work|n.t work|invalid|argument|truncat",
+        "tool|call(?:ed|s)?\\b|run\\b|ran\\b|execut|invok|not work|n.t work|invalid|argument|"
+        "truncat",
     ),
 }
 
 _COMMON = frozenset(
-    """a about again agent all am an and any are argument arguments as at be because been before but
-    by call called calls can cant contain could did didnt do does doesnt dont error event events ever
-    executed explain fail failed field for from get go had happen happened has have how i id if in is
-    isnt it its just kernel know known last listener me message messages model more my never new no
-    not now of off on one or out request requests run running section see so still stop stopped
-    system that the then there they this time to tool tools turn turns twice up use used user was
-    wasnt were what when where which who why will with work wont would you your prompt execute ran
-    change changed say saw me tell show give please find""".split()  # noqa: SIM905
+    [
+        "a",
+        "about",
+        "again",
+        "agent",
+        "all",
+        "am",
+        "an",
+        "and",
+        "any",
+        "are",
+        "argument",
+        "arguments",
+        "as",
+        "at",
+        "be",
+        "because",
+        "been",
+        "before",
+        "but",
+        "by",
+        "call",
+        "called",
+        "calls",
+        "can",
+        "cant",
+        "contain",
+        "could",
+        "did",
+        "didnt",
+        "do",
+        "does",
+        "doesnt",
+        "dont",
+        "error",
+        "event",
+        "events",
+        "ever",
+        "executed",
+        "explain",
+        "fail",
+        "failed",
+        "field",
+        "for",
+        "from",
+        "get",
+        "go",
+        "had",
+        "happen",
+        "happened",
+        "has",
+        "have",
+        "how",
+        "i",
+        "id",
+        "if",
+        "in",
+        "is",
+        "isnt",
+        "it",
+        "its",
+        "just",
+        "kernel",
+        "know",
+        "known",
+        "last",
+        "listener",
+        "me",
+        "message",
+        "messages",
+        "model",
+        "more",
+        "my",
+        "never",
+        "new",
+        "no",
+        "not",
+        "now",
+        "of",
+        "off",
+        "on",
+        "one",
+        "or",
+        "out",
+        "request",
+        "requests",
+        "run",
+        "running",
+        "section",
+        "see",
+        "so",
+        "still",
+        "stop",
+        "stopped",
+        "system",
+        "that",
+        "the",
+        "then",
+        "there",
+        "they",
+        "this",
+        "time",
+        "to",
+        "tool",
+        "tools",
+        "turn",
+        "turns",
+        "twice",
+        "up",
+        "use",
+        "used",
+        "user",
+        "was",
+        "wasnt",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "work",
+        "wont",
+        "would",
+        "you",
+        "your",
+        "prompt",
+        "execute",
+        "ran",
+        "change",
+        "changed",
+        "said",
+        "saw",
+        "show",
+        "tell",
+        "give",
+        "please",
+        "find",
+    ]
 )
 
 
@@ -108,56 +243,53 @@ class Question:
 
 def read_question(text: str, story: Story) -> Question:
     """Find what a question names, generously."""
-    low = text.lower().replace("’", "'")
-    tokens = re.findall(r"[\w.:-]+", low)
-    plain = [token.strip(".:-'") for token in tokens]
+    low = text.lower()
     tools = _named(low, story.tool_names())
     calls = _named(low, {call.call.id for call in story.calls})
-    fields = tuple(
-        name
-        for name in FIELD_ROWS
-        if re.search(rf"(?<!\w){name}(?!\w)", low)
-        or (re.search(rf"(?<!\w){name.replace('_', ' ')}(?!\w)", low) and "_" in name)
-    )
     requests = tuple(int(n) for n in re.findall(r"request\s*(?:no\.?|number|#)?\s*(\d+)", low))
-    records = tuple(
-        int(n)
-        for n in re.findall(r"(?:#|event\s+|record\s+|step\s+)(\d+)", low)
-        if int(n) not in requests
-    )
-    subjects = {*tools, *calls}
+    numbers = (int(n) for n in re.findall(r"(?:#|event\s+|record\s+|step\s+)(\d+)", low))
     # A tool's name is no word of a topic: a tool may be called "stop".
     bare = low
-    for name in subjects:
-        bare = re.sub(rf"(?<!\w){re.escape(name.lower())}(?!\w)", " ", bare)
+    for name in (*tools, *calls):
+        bare = re.sub(_alone(name), " ", bare)
     topics = {topic for topic, (_, words) in TOPICS.items() if re.search(rf"\b(?:{words})", bare)}
-    if "call id" in bare or "ids" in topics:
+    if "ids" in topics:
         topics.discard("twice")
-    known = {name.lower() for name in subjects}
-    words = tuple(word for word in plain if word and word not in _COMMON)
-    quoted = re.findall(
-        r"[`\"']([\w.-]+)[`\"']|\btool\s+[`\"']?([\w.-]+)|\bdid(?:n't)?\s+(?:not\s+)?([\w-]+)", low
-    )
-    named = [next(filter(None, found)) for found in quoted]
-    unknown = tuple(
-        word for word in dict.fromkeys(named) if word not in _COMMON and word not in known
-    )
+    plain = [token.strip(".:-") for token in re.findall(r"[\w.:-]+", low)]
     return Question(
-        words=words,
+        words=tuple(word for word in plain if word and word not in _COMMON),
         topics=frozenset(topics),
         tools=tools,
         calls=calls,
-        fields=fields,
+        fields=tuple(
+            name
+            for name in FIELD_ROWS
+            if re.search(_alone(name), low) or ("_" in name and name.replace("_", " ") in low)
+        ),
         requests=requests,
-        records=records,
-        unknown=unknown,
+        records=tuple(number for number in numbers if number not in requests),
+        unknown=_unknown(bare),
     )
 
 
+def _unknown(text: str) -> tuple[str, ...]:
+    """Find words that stand where a tool's name stands."""
+    named: list[str] = []
+    for pattern in (
+        r"[`\"']([\w.-]+)[`\"']",
+        r"\btool\s+([\w.-]+)",
+        r"\b(?:did|does|is|was)(?:n't)?\s+(?:not\s+)?([\w-]+)\s+"
+        r"(?:not|never|run|ran|work|fail|execut|call)",
+        r"\bknow\w*\s+(?:about\s+|of\s+|my\s+|the\s+)?([\w-]+)",
+    ):
+        named += re.findall(pattern, text)
+    return tuple(word for word in dict.fromkeys(named) if word not in _COMMON)
+
+
 def _named(text: str, names: set[str]) -> tuple[str, ...]:
-    found = [
-        name
-        for name in names
-        if name and re.search(rf"(?<![\w]){re.escape(name.lower())}(?![\w])", text)
-    ]
+    found = [name for name in names if name and re.search(_alone(name), text)]
     return tuple(sorted(found, key=lambda name: text.index(name.lower())))
+
+
+def _alone(name: str) -> str:
+    return rf"(?<!\w){re.escape(name.lower())}(?!\w)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pi_agent_kernel.events import (
     AgentEnd,
@@ -17,7 +17,6 @@ from pi_agent_kernel.events import (
     ModelRetry,
     ToolExecutionEnd,
     ToolExecutionStart,
-    TurnEnd,
     TurnStart,
 )
 from pi_agent_kernel.log import EventLog, HostCall, LogRecord
@@ -32,7 +31,19 @@ from pi_agent_kernel.messages import (
 )
 from pi_agent_kernel.request_log import LoggedRequest
 
-__all__ = ["Call", "Entry", "Run", "Source", "Story", "message_text", "short"]
+__all__ = ["Call", "Entry", "Run", "Seen", "Source", "Story", "decided_by", "message_text", "short"]
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Seen(Generic[T]):
+    """Be one record of a known kind: its number, its time, and what it holds."""
+
+    seq: int
+    time: float
+    event: T
 
 
 @dataclass
@@ -50,7 +61,7 @@ class Call:
     ended: ToolExecutionEnd | None = None
     result: int = 0
     #: What hooks decided about it.
-    decisions: list[LogRecord] = field(default_factory=list[LogRecord])
+    decisions: list[Seen[HostCall]] = field(default_factory=list[Seen[HostCall]])
 
     @property
     def text(self) -> str:
@@ -66,14 +77,12 @@ class Run:
     before: int = 0
     end: int = 0
     idle: int = 0
-    responses: list[LogRecord] = field(default_factory=list[LogRecord])
+    responses: list[Seen[ModelResponse]] = field(default_factory=list[Seen[ModelResponse]])
     turns: list[int] = field(default_factory=list[int])
-    turn_ends: list[LogRecord] = field(default_factory=list[LogRecord])
-    aborts: list[LogRecord] = field(default_factory=list[LogRecord])
-    retries: list[LogRecord] = field(default_factory=list[LogRecord])
-    decisions: list[LogRecord] = field(default_factory=list[LogRecord])
-    refusals: list[LogRecord] = field(default_factory=list[LogRecord])
-    failure: LogRecord | None = None
+    aborts: list[Seen[HostCall]] = field(default_factory=list[Seen[HostCall]])
+    retries: list[Seen[ModelRetry]] = field(default_factory=list[Seen[ModelRetry]])
+    decisions: list[Seen[HostCall]] = field(default_factory=list[Seen[HostCall]])
+    failure: Seen[AssistantMessage] | None = None
 
     def holds(self, seq: int) -> bool:
         """Whether a record is one of this run's."""
@@ -110,7 +119,9 @@ class Story:
         self.requests = log.requests()
         self.calls: list[Call] = []
         self.runs: list[Run] = []
-        self.hosts: list[LogRecord] = []
+        self.hosts: list[Seen[HostCall]] = []
+        #: Host calls that assigned the whole of state.messages.
+        self.assigned: list[Seen[HostCall]] = []
         self.transcript: list[Entry] = [Entry(message, 0) for message in log.first_messages]
         #: Executable tools by the record that set them; 0 for the agent's making.
         self.loadouts: list[tuple[int, tuple[str, ...]]] = [(0, log.first_tools)]
@@ -151,14 +162,12 @@ class Story:
 
     def _read_run(self, record: LogRecord, run: Run) -> None:
         match record.event:
-            case ModelResponse():
-                run.responses.append(record)
-            case ModelRetry():
-                run.retries.append(record)
+            case ModelResponse() as response:
+                run.responses.append(Seen(record.seq, record.time, response))
+            case ModelRetry() as retry:
+                run.retries.append(Seen(record.seq, record.time, retry))
             case TurnStart():
                 run.turns.append(record.seq)
-            case TurnEnd():
-                run.turn_ends.append(record)
             case AgentEnd():
                 run.end = record.seq
             case AgentIdle():
@@ -167,12 +176,13 @@ class Story:
                 pass
 
     def _read_host(self, record: LogRecord, event: HostCall, run: Run | None) -> None:
-        self.hosts.append(record)
+        seen = Seen(record.seq, record.time, event)
+        self.hosts.append(seen)
         for change in record.changes:
             if change.field == "tools":
                 self.loadouts.append((record.seq, tuple(change.after)))
             if change.field == "messages":
-                self._edit(record, event, change.before, change.after)
+                self._edit(seen, change.before, change.after)
         source = Source(record.seq, event.name, event.by)
         if event.name != "state":
             for message in event.messages:
@@ -180,27 +190,26 @@ class Story:
         if event.call_id:
             call = self._latest(event.call_id)
             if call is not None:
-                call.decisions.append(record)
+                call.decisions.append(seen)
         if run is not None:
             if event.name == "abort":
-                run.aborts.append(record)
-            elif event.name.endswith("_refused"):
-                run.refusals.append(record)
-            elif event.by or event.detail:
-                run.decisions.append(record)
+                run.aborts.append(seen)
+            else:
+                run.decisions.append(seen)
 
-    def _edit(self, record: LogRecord, event: HostCall, before: int, after: int) -> None:
-        source = Source(record.seq, "state.messages", event.by)
-        given = list(event.messages)
+    def _edit(self, seen: Seen[HostCall], before: int, after: int) -> None:
+        source = Source(seen.seq, "state.messages", seen.event.by)
+        given = list(seen.event.messages)
         if len(given) != after:
             self._pad(before)
-            self.transcript += [Entry(message, record.seq, source) for message in given]
+            self.transcript += [Entry(message, seen.seq, source) for message in given]
             return
+        self.assigned.append(seen)
         known = {id(entry.message): entry for entry in self.transcript}
         self.transcript = []
         for message in given:
             entry = known.pop(id(message), None)
-            self.transcript.append(entry or Entry(message, record.seq, source))
+            self.transcript.append(entry or Entry(message, seen.seq, source))
 
     def _pad(self, count: int) -> None:
         missing = count - len(self.transcript)
@@ -223,7 +232,7 @@ class Story:
                 self._by_id.setdefault(one.id, []).append(call)
             if run is not None:
                 failed = message.stop_reason in ("error", "aborted")
-                run.failure = record if failed else None
+                run.failure = Seen(seq, record.time, message) if failed else None
         elif isinstance(message, ToolResultMessage):
             self._mark(message.tool_call_id, message.tool_name, "result", seq)
 
@@ -332,35 +341,37 @@ class Story:
                 return name
         return "convert_to_llm"
 
-    def queued(self) -> list[LogRecord]:
+    def queued(self) -> list[Seen[HostCall]]:
         """Return the calls that queued a message which nothing has taken or dropped since."""
-        waiting: list[LogRecord] = []
+        waiting: list[Seen[HostCall]] = []
         for record in self.hosts:
             call = record.event
-            assert isinstance(call, HostCall)
             if call.name in ("steer", "follow_up"):
                 waiting.append(record)
             elif call.name in ("clear_steering_queue", "clear_follow_up_queue", "reset"):
                 waiting = [one for one in waiting if not _clears(call.name, one)]
-        return [record for record in waiting if not self._delivered(record)]
+        return [record for record in waiting if not self.delivered(record)]
 
-    def _delivered(self, record: LogRecord) -> bool:
-        call = record.event
-        assert isinstance(call, HostCall)
-        return any(self.entered.get(id(message), 0) > record.seq for message in call.messages)
+    def delivered(self, queued: Seen[HostCall]) -> bool:
+        """Whether a message that was queued has entered the transcript."""
+        entered = (self.entered.get(id(message), 0) for message in queued.event.messages)
+        return any(seq > queued.seq for seq in entered)
 
-    def hosts_named(self, *names: str) -> Iterator[tuple[LogRecord, HostCall]]:
+    def hosts_named(self, *names: str) -> Iterator[Seen[HostCall]]:
         """Iterate the host's calls of some names."""
-        for record in self.hosts:
-            if isinstance(record.event, HostCall) and record.event.name in names:
-                yield record, record.event
+        return (host for host in self.hosts if host.event.name in names)
 
 
-def _clears(name: str, record: LogRecord) -> bool:
-    call = record.event
-    if name == "reset" or not isinstance(call, HostCall):
-        return True
-    return (call.name == "steer") == (name == "clear_steering_queue")
+def _clears(name: str, queued: Seen[HostCall]) -> bool:
+    is_steer = queued.event.name == "steer"
+    return name == "reset" or is_steer == (name == "clear_steering_queue")
+
+
+def decided_by(decision: HostCall) -> str:
+    """Name who decided: what it says of itself, such as a policy, else the hook's function."""
+    named = decision.by
+    is_function = ", line " in named or ("." in named and " " not in named)
+    return f"hook {decision.name} ({named})" if is_function or not named else named
 
 
 def short(text: str, limit: int = 80) -> str:

@@ -6,8 +6,9 @@ from time import monotonic
 
 from pi_agent_kernel.events import ModelRetry
 from pi_agent_kernel.explain.answer import Answer
-from pi_agent_kernel.explain.story import Story
+from pi_agent_kernel.explain.story import Seen, Story
 from pi_agent_kernel.notes import Awaited
+from pi_agent_kernel.request_log import LoggedRequest
 
 __all__ = ["why_waiting"]
 
@@ -30,17 +31,17 @@ def why_waiting(story: Story) -> list[Answer]:
     if awaited:
         busy = [one for one in awaited if one.kind != "tool"]
         return [_told(story, one) for one in (*busy, *(a for a in awaited if a.kind == "tool"))]
-    assert run is not None
+    retry = run.retries[-1] if run and run.retries else None
+    if retry is not None and retry.seq == story.last_seq:
+        return [_pause(retry)]
     request = story.requests[-1] if story.requests else None
-    if request is not None and request.response is None and run.holds(request.seq):
-        return [_model(story, request.seq, request.number, request.model)]
-    retry = run.retries[-1] if run.retries else None
-    if retry is not None and isinstance(retry.event, ModelRetry) and retry.seq == story.last_seq:
-        return [_pause(story, retry.seq, retry.event, retry.time)]
+    if request is not None and request.response is None:
+        return [_model(story, request)]
     seq, time = story.log.last_sign()
     return [
         Answer(
-            text=f"The run is active, between two steps; its last record is {story.since(time)} old.",
+            text=f"The run is active, between two steps; its last record is {story.since(time)} "
+            "old.",
             events=(seq,),
             row="ST-04",
             remedy="Ask again; if nothing changes, something blocks the event loop of the run.",
@@ -48,33 +49,27 @@ def why_waiting(story: Story) -> list[Answer]:
     ]
 
 
-def _model(story: Story, seq: int, number: int, model: str) -> Answer:
-    run = story.active
+def _model(story: Story, request: LoggedRequest) -> Answer:
     last, time = story.log.last_sign()
-    retry = run.retries[-1] if run and run.retries else None
-    if retry is not None and retry.seq > seq and retry.seq == last:
-        assert isinstance(retry.event, ModelRetry)
-        return _pause(story, retry.seq, retry.event, retry.time)
-    came = (
-        f"; the last sign of it came {story.since(time)} ago"
-        if last > seq
-        else ", which has said nothing yet"
-    )
+    came = ", which has said nothing yet"
+    if last > request.seq:
+        came = f"; the last sign of it came {story.since(time)} ago"
     return Answer(
-        text=f"The run waits for the model: request {number} to {model} was made "
-        f"{story.since(story.time_of(seq))} ago{came}.",
-        events=(seq, *((last,) if last > seq else ())),
+        text=f"The run waits for the model: request {request.number} to {request.model} was made "
+        f"{story.since(request.time)} ago{came}.",
+        events=(request.seq, *((last,) if last > request.seq else ())),
         row="S4-02",
         remedy="Wait, or abort(): a model's stream is cut off at once.",
     )
 
 
-def _pause(story: Story, seq: int, retry: ModelRetry, time: float) -> Answer:
-    left = max(0.0, retry.delay_ms / 1000 - (monotonic() - time))
+def _pause(retry: Seen[ModelRetry]) -> Answer:
+    delay = retry.event.delay_ms / 1000
+    left = max(0.0, delay - (monotonic() - retry.time))
     return Answer(
-        text=f"The run waits before it makes the request again ({retry.kind}): {left:.1f} s of "
-        f"{retry.delay_ms / 1000:g} s are left.",
-        events=(seq,),
+        text=f"The run waits before it makes the request again ({retry.event.kind}): {left:.1f} s "
+        f"of {delay:g} s are left.",
+        events=(retry.seq,),
         row="MD-22",
         remedy="Wait, or abort().",
     )
@@ -94,8 +89,7 @@ def _told(story: Story, one: Awaited) -> Answer:
             text=f"The run waits for a listener of {one.name}{by}{for_}.{ending}",
             events=(seq,),
             row="EV-04" if one.name != "agent_end" else "ST-04",
-            remedy="Have the listener return: an abort does not cut it off. Work of its own belongs "
-            "into a task.",
+            remedy="Have the listener return: an abort does not cut it off.",
         )
     if one.kind == "tool":
         call = story.call_of(one.call_id)
@@ -106,11 +100,7 @@ def _told(story: Story, one: Awaited) -> Answer:
             remedy="Wait, abort(), or give the tool a timeout.",
         )
     call = story.call_of(one.call_id) if one.call_id else None
-    about = (
-        f" about call {one.call_id}" + (f" of {call.call.name}" if call else "")
-        if one.call_id
-        else ""
-    )
+    about = f" about call {one.call_id} of {call.call.name}" if call else ""
     what = "a person's approval" if one.kind == "approval" else f"the hook {one.name}{by}"
     return Answer(
         text=f"The run waits for {what}{about}{for_}.",
@@ -118,5 +108,5 @@ def _told(story: Story, one: Awaited) -> Answer:
         row="HK-01" if call else "CO-07",
         remedy="Answer it, or abort()."
         if one.kind == "approval"
-        else "Have the hook return; after abort() it has the grace of abort_grace.",
+        else "Have the hook return; after abort() it has the time of abort_grace.",
     )
