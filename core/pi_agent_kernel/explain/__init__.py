@@ -73,7 +73,7 @@ def _answer(story: Story, text: str) -> Explanation:
         if question.is_understood
         else f"Nothing in the log mentions any word of {text!r}."
     )
-    asked = ["You can ask: " + " ".join(example for example, _ in TOPICS.values())]
+    asked = ["You can ask: " + " ".join(example for example, *_ in TOPICS.values())]
     return Explanation.of((), [nothing, *asked, *_tell(story).steps], head)
 
 

@@ -78,7 +78,7 @@ def _dropped(story: Story) -> list[Answer]:
             return [
                 Answer(
                     text=f"{hook} dropped {_count(lost, 'system message')} from request "
-                    f"{request.number}: the model saw neither its prompt nor the tools it declares.",
+                    f"{request.number}: the model saw neither that prompt nor its tools.",
                     events=(request.seq,),
                     row="CX-18",
                     remedy=f"Have {hook} keep the system messages.",
@@ -184,8 +184,8 @@ def lost_messages(story: Story) -> list[Answer]:
 def _refused(story: Story) -> list[Answer]:
     return [
         Answer(
-            text=f"{record.event.name.removesuffix('_refused')}({short(record.event.detail)!r}) was refused: a "
-            "run was active, and nothing was changed.",
+            text=f"{record.event.name.removesuffix('_refused')}({short(record.event.detail)!r}) was "
+            "refused: a run was active, and nothing was changed.",
             events=(record.seq, *(run.start for run in story.runs if run.holds(record.seq))),
             row="LP-16",
             remedy="steer() or follow_up() it, or await wait_for_idle() first.",

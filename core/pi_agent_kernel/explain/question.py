@@ -11,10 +11,10 @@ from pi_agent_kernel.explain.story import Story
 __all__ = ["TOPICS", "Question", "read_question"]
 
 #: Topic, what it answers, and the beginnings of words that belong to it.
-TOPICS: dict[str, tuple[str, str]] = {
+TOPICS: dict[str, tuple[str, ...]] = {
     "waiting": (
         "why is it stuck?",
-        "stuck|hang|hung|wait|await|still (?:stream|run|busy|go)|streaming|froze|freez|slow|"
+        "stuck|hang|hung|wait|await|still (?:stream|run|busy|go)|streaming|froze|freez|slow",
         "(?:not|never) (?:finish|return|end)|takes? (?:so|too) long|nothing happen",
     ),
     "twice": (
@@ -27,7 +27,7 @@ TOPICS: dict[str, tuple[str, str]] = {
     ),
     "on": (
         "why did it go on?",
-        "go(?:es|ing)? on|went on|continu|another (?:turn|request)|not stop|n.t (?:it )?stop|"
+        "go(?:es|ing)? on|went on|continu|another (?:turn|request)|not stop|n.t (?:it )?stop",
         "keep|loop|next turn|more turns",
     ),
     "failed": (
@@ -70,153 +70,20 @@ TOPICS: dict[str, tuple[str, str]] = {
     ),
     "tool": (
         "why did (not) tool X run?",
-        "tool|call(?:ed|s)?\\b|run\\b|ran\\b|execut|invok|not work|n.t work|invalid|argument|"
+        "tool|call(?:ed|s)?\\b|run\\b|ran\\b|execut|invok|not work|n.t work|invalid|argument",
         "truncat",
     ),
 }
 
 _COMMON = frozenset(
-    [
-        "a",
-        "about",
-        "again",
-        "agent",
-        "all",
-        "am",
-        "an",
-        "and",
-        "any",
-        "are",
-        "argument",
-        "arguments",
-        "as",
-        "at",
-        "be",
-        "because",
-        "been",
-        "before",
-        "but",
-        "by",
-        "call",
-        "called",
-        "calls",
-        "can",
-        "cant",
-        "contain",
-        "could",
-        "did",
-        "didnt",
-        "do",
-        "does",
-        "doesnt",
-        "dont",
-        "error",
-        "event",
-        "events",
-        "ever",
-        "executed",
-        "explain",
-        "fail",
-        "failed",
-        "field",
-        "for",
-        "from",
-        "get",
-        "go",
-        "had",
-        "happen",
-        "happened",
-        "has",
-        "have",
-        "how",
-        "i",
-        "id",
-        "if",
-        "in",
-        "is",
-        "isnt",
-        "it",
-        "its",
-        "just",
-        "kernel",
-        "know",
-        "known",
-        "last",
-        "listener",
-        "me",
-        "message",
-        "messages",
-        "model",
-        "more",
-        "my",
-        "never",
-        "new",
-        "no",
-        "not",
-        "now",
-        "of",
-        "off",
-        "on",
-        "one",
-        "or",
-        "out",
-        "request",
-        "requests",
-        "run",
-        "running",
-        "section",
-        "see",
-        "so",
-        "still",
-        "stop",
-        "stopped",
-        "system",
-        "that",
-        "the",
-        "then",
-        "there",
-        "they",
-        "this",
-        "time",
-        "to",
-        "tool",
-        "tools",
-        "turn",
-        "turns",
-        "twice",
-        "up",
-        "use",
-        "used",
-        "user",
-        "was",
-        "wasnt",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "work",
-        "wont",
-        "would",
-        "you",
-        "your",
-        "prompt",
-        "execute",
-        "ran",
-        "change",
-        "changed",
-        "said",
-        "saw",
-        "show",
-        "tell",
-        "give",
-        "please",
-        "find",
-    ]
+    """a about again agent all am an and any are argument arguments as at be because been before
+    but by call called calls can cant contain could did didnt do does doesnt dont error event
+    events ever executed explain fail failed field for from get go had happen happened has have how
+    i id if in is isnt it its just kernel know known last listener me message messages model more my
+    never new no not now of off on one or out request requests run running section see so still stop
+    stopped system that the then there they this time to tool tools turn turns twice up use used
+    user was wasnt were what when where which who why will with work wont would you your prompt
+    execute ran change changed said saw show tell give please find""".split()  # noqa: SIM905
 )
 
 
@@ -252,7 +119,11 @@ def read_question(text: str, story: Story) -> Question:
     bare = low
     for name in (*tools, *calls):
         bare = re.sub(_alone(name), " ", bare)
-    topics = {topic for topic, (_, words) in TOPICS.items() if re.search(rf"\b(?:{words})", bare)}
+    topics = {
+        topic
+        for topic, (_, *words) in TOPICS.items()
+        if re.search(rf"\b(?:{'|'.join(words)})", bare)
+    }
     if "ids" in topics:
         topics.discard("twice")
     plain = [token.strip(".:-") for token in re.findall(r"[\w.:-]+", low)]
@@ -278,8 +149,7 @@ def _unknown(text: str) -> tuple[str, ...]:
     for pattern in (
         r"[`\"']([\w.-]+)[`\"']",
         r"\btool\s+([\w.-]+)",
-        r"\b(?:did|does|is|was)(?:n't)?\s+(?:not\s+)?([\w-]+)\s+"
-        r"(?:not|never|run|ran|work|fail|execut|call)",
+        r"\b(?:did|does|is|was)(?:n't)?\s+(?:not\s+)?([\w-]+)\s+(?:not|never|run|work|fail|exec)",
         r"\bknow\w*\s+(?:about\s+|of\s+|my\s+|the\s+)?([\w-]+)",
     ):
         named += re.findall(pattern, text)
