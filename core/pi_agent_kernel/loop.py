@@ -46,6 +46,7 @@ from pi_agent_kernel.hooks import (
 from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from pi_agent_kernel.model_request import request_response
+from pi_agent_kernel.notes import replaced_by
 from pi_agent_kernel.request import Prefix, StreamFn
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -238,7 +239,8 @@ async def _next_turn(run: Run, turn: TurnContext) -> Sequence[AgentMessage]:
         if update is not None:
             run.update(update.context, update.model, update.thinking_level)
             prepared = [coerce_message(message) for message in update.messages or ()]
-            config.notes.decided("prepare_next_turn", "replaced or added", hook, messages=prepared)
+            what = replaced_by(update)
+            config.notes.decided("prepare_next_turn", what, hook, messages=prepared)
     # Preparing may take long. Poll again, but never deliver two batches in one turn (LP-10).
     if not run.queued:
         await _poll(run, config.get_steering_messages)

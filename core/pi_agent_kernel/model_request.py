@@ -36,7 +36,7 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.hooks import AgentRequestUpdate, PrepareRequestContext
 from pi_agent_kernel.loop_config import default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
-from pi_agent_kernel.notes import SentRequest
+from pi_agent_kernel.notes import SentRequest, replaced_by
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -134,7 +134,7 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         hook = config.prepare_request
         update = await run.ask("prepare_request", hook, (request, signal), AgentRequestUpdate)
         if update is not None:
-            run.config.notes.decided("prepare_request", _replaced(update), hook)
+            run.config.notes.decided("prepare_request", replaced_by(update), hook)
             run.update(update.context, update.model, update.thinking_level)
     stages = await _edit_messages(run)
     messages = stages[-1][1] if stages else run.messages
@@ -260,11 +260,6 @@ async def _stream(
     if retries.error is not None:
         raise retries.error
     return last, final
-
-
-def _replaced(update: AgentRequestUpdate) -> str:
-    parts = [name for name in update.__struct_fields__ if getattr(update, name) is not None]
-    return f"replaced {', '.join(parts) or 'nothing'}"
 
 
 class _Retries:

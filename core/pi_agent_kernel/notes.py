@@ -25,7 +25,7 @@ from pi_agent_kernel.events import AgentEvent
 from pi_agent_kernel.messages import AgentMessage, Message, ThinkingLevel
 from pi_agent_kernel.request import Model
 
-__all__ = ["Awaited", "Notes", "SentRequest", "calling_line", "name_of"]
+__all__ = ["Awaited", "Notes", "SentRequest", "calling_line", "name_of", "replaced_by"]
 
 
 #: The hook, what it decided, who, about which call, which messages it added.
@@ -158,6 +158,12 @@ def name_of(function: object) -> str:
     module = str(getattr(named, "__module__", "") or "")
     within = "" if module in ("__main__", "builtins", "") else f"{module}."
     return f"{within}{name}{line}"
+
+
+def replaced_by(update: msgspec.Struct) -> str:
+    """Say what a hook's answer replaces or adds: its fields that are given."""
+    given = [name for name in update.__struct_fields__ if getattr(update, name)]
+    return f"replaced {', '.join(given) or 'nothing'}"
 
 
 def calling_line() -> str:

@@ -14,6 +14,7 @@ from pi_agent_kernel import (
     BeforeToolCallResult,
     RetryPolicy,
     SystemMessage,
+    TextContent,
     Tool,
     ToolCall,
     TurnDecision,
@@ -74,7 +75,7 @@ async def unknown_tool():
 async def declared_but_not_executable():
     declared = SystemMessage(tools_added=[Tool(name="old", description="", parameters={})])
     s = Scripted(
-        call("old"), "end", messages=[declared], transform_context=lambda m, _: [declared, *m]
+        call("old"), "end", messages=[user("a")], transform_context=lambda m, _: [*m, declared]
     )
     await s.prompt()
     return s
@@ -162,7 +163,7 @@ async def tool_raised():
 @fault("t", "returned an error: nope", "TL-14", ("tool_execution_end", {}))
 async def tool_returned_an_error():
     async def flagged(*_):
-        return AgentToolResult.text("nope", is_error=True) if False else _error("nope")
+        return AgentToolResult(content=(TextContent(text="nope"),), is_error=True)
 
     s = Scripted(call(), "end", tools=[make_tool(flagged)])
     await s.prompt()
@@ -247,7 +248,7 @@ async def removed_before():
     return s
 
 
-@fault("why did t not run?", "prepare_request replaced", "TR-09", ("prepare_request", {}))
+@fault("why did t not run?", "prepare_request replaced", "TR-09", ("prepare_request", {"which": 0}))
 async def a_hook_took_the_tools():
     def prepare(request, _):
         return AgentRequestUpdate(context=AgentContext(messages=request.context.messages))
@@ -345,12 +346,12 @@ async def prompt_dropped():
     "why does section style not apply?",
     "'style' was replaced",
     "TR-03",
-    ("message_end", {"which": 2}),
+    ("message_end", {"which": 3}),
 )
 async def section_patched():
     s = Scripted("a", "b")
     await s.prompt([SystemMessage(sections={"style": "brief"}), user("1")])
-    await s.prompt([SystemMessage(sections={"style": None if False else "long"}), user("2")])
+    await s.prompt([SystemMessage(sections={"style": "long"}), user("2")])
     return s
 
 
@@ -543,7 +544,7 @@ async def a_listener_failed_the_run():
     return s
 
 
-@fault("why did it stop", "aborted (line", "AB-01", ("abort", {}))
+@fault("why did it stop", "aborted (line", "AB-01", ("abort", {"which": 0}))
 async def aborted():
     s = Scripted("a")
     s.agent.subscribe(lambda *_: s.agent.abort(), events="message_start")
@@ -664,12 +665,6 @@ async def what_a_request_contained():
     s = Scripted(call(), "end", tools=[make_tool(ok)], system_prompt="be brief\nand kind")
     await s.prompt()
     return s
-
-
-def _error(text):
-    from pi_agent_kernel import TextContent
-
-    return AgentToolResult(content=(TextContent(text=text),), is_error=True)
 
 
 async def anyio_forever(*_):

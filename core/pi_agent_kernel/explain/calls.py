@@ -11,7 +11,7 @@ from pi_agent_kernel.explain.answer import Answer
 from pi_agent_kernel.explain.story import Call, Seen, Story, decided_by, short
 from pi_agent_kernel.log import HostCall
 
-__all__ = ["duplicate_ids", "nearest", "verdict"]
+__all__ = ["duplicate_ids", "nearest", "swap_of_tools", "verdict"]
 
 _ABORTED = "Operation aborted"
 
@@ -162,7 +162,7 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
     ]
     late = [seq for seq, had, has in changed if seq > began and has and not had]
     gone = [seq for seq, had, has in changed if had and not has]
-    swapped = _swap_of_tools(call)
+    swapped = None if tool in executable else swap_of_tools(story, call.end)
     if late:
         return Answer(
             text=f"{name} did not run: the host added it while the run was active, and a run "
@@ -204,15 +204,16 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
     )
 
 
-def _swap_of_tools(call: Call) -> Seen[HostCall] | None:
-    if call.request is None or call.call.name in call.request.executable:
-        return None
+def swap_of_tools(story: Story, before: int) -> Seen[HostCall] | None:
+    """Return the last decision of a hook, before a record, that replaced the tools of its run."""
     swaps = [
-        record
-        for record in (call.run.decisions if call.run else ())
-        if record.event.name in ("prepare_request", "prepare_next_turn")
-        and "context" in record.event.detail
-        and record.seq < call.end
+        decision
+        for run in story.runs
+        if run.holds(before)
+        for decision in run.decisions
+        if decision.event.name in ("prepare_request", "prepare_next_turn")
+        and "context" in decision.event.detail
+        and decision.seq < before
     ]
     return swaps[-1] if swaps else None
 

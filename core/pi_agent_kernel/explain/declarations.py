@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from pi_agent_kernel.explain.answer import Answer
-from pi_agent_kernel.explain.calls import nearest, verdict
-from pi_agent_kernel.explain.story import Story
+from pi_agent_kernel.explain.calls import nearest, swap_of_tools, verdict
+from pi_agent_kernel.explain.story import Story, decided_by
 from pi_agent_kernel.messages import SystemMessage
 from pi_agent_kernel.transcript import Replay
 
@@ -18,7 +18,7 @@ def why_tool(story: Story, name: str) -> list[Answer]:
     calls = [call for call in story.calls if call.call.name == name]
     if calls:
         answers = [verdict(story, call) for call in calls[-8:]]
-        if not story.requests or name in story.requests[-1].executable:
+        if answers[-1].is_problem:
             return answers
         return answers + [a for a in knowledge_of(story, name) if a.is_problem][:1]
     known = knowledge_of(story, name)
@@ -41,6 +41,7 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
     """Say whether, since when, and why not the model knows a tool."""
     last = story.requests[-1] if story.requests else None
     declared = last is not None and name in story.declared(last)
+    for_run = last is not None and name in last.executable
     executable = name in story.executable
     if name not in story.tool_names():
         return [
@@ -56,17 +57,20 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
         if hidden is not None:
             return [hidden]
     set_at = _changed_at(story, name, present=executable)
-    if executable and not declared:
+    if (executable or for_run) and not declared:
         return [_not_yet(story, name, set_at)]
-    if not executable and (declared or not set_at):
+    if declared and not executable and not for_run:
         return [_declared_only(story, name, set_at)]
-    if not executable:
+    if not executable and not for_run:
+        gone = _taken_back_at(story, name)
+        why = "was removed by the host" if set_at else "is not among state.tools"
+        back = " The model was told that it is gone." if gone else ""
         return [
             Answer(
-                text=f"{name} was removed by the host.",
-                events=(set_at, *([last.seq] if last else [])),
+                text=f"{name} {why}.{back}",
+                events=tuple(filter(None, (set_at, *gone, last.seq if last else 0))),
                 row="TR-05",
-                remedy="Add it to state.tools again; the next request of a new run announces it.",
+                remedy="Add it to state.tools; the first request of the next run announces it.",
             )
         ]
     declaring = [r for r in story.requests if name in story.declared(r)]
@@ -103,6 +107,15 @@ def _not_yet(story: Story, name: str, set_at: int) -> Answer:
             events=events,
             row="CO-12",
             remedy=f"The first request of the next run announces it (request {number} or later).",
+        )
+    swap = swap_of_tools(story, last.seq) if last is not None and set_at < last.seq else None
+    if swap is not None:
+        return Answer(
+            text=f"{name} was not offered: {decided_by(swap.event)} replaced the run's tools, and "
+            "it is not among them.",
+            events=(swap.seq, *events),
+            row="TR-09",
+            remedy="Return a context whose tools include it.",
         )
     return Answer(
         text=f"{name} is executable but not declared yet: no request was made since it was added.",
@@ -185,6 +198,17 @@ def _told_at(story: Story, name: str) -> tuple[int, ...]:
         for entry in story.transcript
         if isinstance(entry.message, SystemMessage)
         and any(tool.name == name for tool in entry.message.tools_added or ())
+    ]
+    return tuple(seq for seq in found[-1:] if seq)
+
+
+def _taken_back_at(story: Story, name: str) -> tuple[int, ...]:
+    """Return the last record whose system message took a declaration back."""
+    found = [
+        entry.seq
+        for entry in story.transcript
+        if isinstance(entry.message, SystemMessage)
+        and any(tool.name == name for tool in entry.message.tools_removed or ())
     ]
     return tuple(seq for seq in found[-1:] if seq)
 

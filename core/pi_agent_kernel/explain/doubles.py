@@ -66,7 +66,9 @@ def _told(entries: Sequence[Entry]) -> Answer:
         row, remedy = "ST-06", "A run appends its messages itself: do not add them again."
     elif isinstance(first.message, AssistantMessage):
         row, remedy = "LP-01", "The model gave the same answer to two requests."
-    events = [s for e in entries for s in (e.seq, e.source.seq if e.source else 0) if s]
+    # The later one is the one too many.
+    numbers = [(e.source.seq if e.source else 0, e.seq) for e in reversed(entries)]
+    events = [seq for pair in numbers for seq in pair if seq]
     return Answer(
         text=f"The {_role(first)} message {short(message_text(first.message), 60)!r} is there "
         f"{_times(len(entries))}: {', then '.join(sources)}.",

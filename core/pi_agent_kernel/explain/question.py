@@ -132,14 +132,23 @@ def read_question(text: str, story: Story) -> Question:
         topics=frozenset(topics),
         tools=tools,
         calls=calls,
-        fields=tuple(
-            name
-            for name in FIELD_ROWS
-            if re.search(_alone(name), low) or ("_" in name and name.replace("_", " ") in low)
-        ),
+        fields=_fields(low, is_asked="changed" in topics),
         requests=requests,
         records=tuple(number for number in numbers if number not in requests),
         unknown=_unknown(bare),
+    )
+
+
+def _fields(text: str, *, is_asked: bool) -> tuple[str, ...]:
+    """Find fields of the state; those that are plain words only where fields are asked about."""
+    is_asked = is_asked or re.search(r"\bfields?\b|\bstate\b", text) is not None
+    return tuple(
+        name
+        for name in FIELD_ROWS
+        if ("_" in name and name in text)
+        or text.strip(" ?.!") == name
+        or (is_asked and re.search(_alone(name.replace("_", " ")), text))
+        or (is_asked and re.search(_alone(name), text))
     )
 
 
