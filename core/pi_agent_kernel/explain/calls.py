@@ -58,6 +58,7 @@ def _never_taken_up(call: Call, name: str) -> Answer:
 
 def _still_open(story: Story, call: Call, name: str) -> Answer:
     now = [one for one in story.log.awaited() if one.call_id == call.call.id]
+    now.sort(key=lambda one: one.kind != "approval")  # a hook waits for it, too
     since = story.since(now[0].since if now and now[0].since else story.time_of(call.start))
     if now and now[0].kind == "tool":
         text = f"{name} is still running, for {since}."

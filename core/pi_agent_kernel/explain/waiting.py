@@ -28,6 +28,8 @@ def why_waiting(story: Story) -> list[Answer]:
                 is_problem=False,
             )
         ]
+    asked = {one.call_id for one in awaited if one.kind == "approval"}
+    awaited = [one for one in awaited if one.kind != "hook" or one.call_id not in asked]
     if awaited:
         busy = [one for one in awaited if one.kind != "tool"]
         return [_told(story, one) for one in (*busy, *(a for a in awaited if a.kind == "tool"))]
