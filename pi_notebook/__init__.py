@@ -2,7 +2,7 @@
 
     %load_ext pi_notebook          the magics %%agent and %agent
     import pi_notebook as pi       pi.agent, pi.agents, @pi.tool, pi.record, pi.replay,
-                                   @pi.on, @pi.before, @pi.after, pi.hooks
+                                   @pi.on, @pi.before, @pi.after, pi.hooks, pi.explain
 
 Importing it imports neither IPython nor a provider; each name is looked up when it is used.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pi_notebook.errors import AgentAborted as AgentAborted
     from pi_notebook.errors import AgentFailed as AgentFailed
     from pi_notebook.errors import AgentUnavailable as AgentUnavailable
+    from pi_notebook.explain_verb import explain as explain
     from pi_notebook.notebook_agent import NotebookAgent as NotebookAgent
     from pi_notebook.registry import Agents as Agents
 
@@ -38,6 +39,7 @@ __all__ = [
     "agent",
     "agents",
     "before",
+    "explain",
     "hooks",
     "load_ipython_extension",
     "on",
@@ -80,6 +82,10 @@ def __getattr__(name: str) -> Any:
         from pi_notebook.notebook_agent import NotebookAgent
 
         return NotebookAgent
+    if name == "explain":
+        from pi_notebook.explain_verb import explain
+
+        return explain
     if name in ("on", "before", "after", "hooks"):
         from pi_notebook.cell_hooks import hooks
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -142,7 +143,9 @@ class PendingCall:
     def deny(self, reason: str = "", *, always: bool = False) -> bool:
         """Keep it from running; the model reads the reason. Otherwise as `approve`."""
         said = reason.strip() or "no reason given"
-        blocked = BeforeToolCallResult(block=True, reason=f"The user denied this call: {said}")
+        blocked = BeforeToolCallResult(
+            block=True, reason=f"The user denied this call: {said}", origin="a person's denial"
+        )
         return self._settle(blocked, always=always)
 
     async def wait(self) -> BeforeToolCallResult | None:
@@ -187,6 +190,8 @@ class Approvals(Mapping[int, PendingCall]):
         self.for_run: Policy | None = None
         #: Whether nobody can answer, so that what has to be asked is denied.
         self.unattended = False
+        #: Makes the block within which a call waits for its answer.
+        self.waiting: Callable[[PendingCall], AbstractContextManager[object]] = nullcontext
         self._announce = announce
         self._pending: dict[int, PendingCall] = {}
         self._count = 0
@@ -233,7 +238,8 @@ class Approvals(Mapping[int, PendingCall]):
                 announced = self._announce(call)
                 if announced is not None:
                     await announced
-            result = await call.wait()
+            with self.waiting(call):
+                result = await call.wait()
         finally:
             del self._pending[call.number]
         if call.always:
@@ -250,4 +256,5 @@ def _blocked(tool: AgentTool, why: str) -> BeforeToolCallResult:
         block=True,
         reason=f"{tool.name} ({effects}) {why}. The user can allow it with "
         f"%%agent --approve {tool.name}=allow, or by {APPROVE_VARIABLE}={tool.name}=allow.",
+        origin="the approval policy",
     )

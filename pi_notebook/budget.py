@@ -65,7 +65,9 @@ class Spending:
         if not turn.tool_results and not self._queued():
             return None  # it stops here anyway
         self.reason = self._used_up(known=cost_is_known(cost))
-        return TurnDecision(action="end") if self.reason else None
+        if not self.reason:
+            return None
+        return TurnDecision(action="end", origin=f"the budget: {self.reason}")
 
     def _used_up(self, *, known: bool) -> str:
         budget = self._budget

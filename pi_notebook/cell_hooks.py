@@ -158,17 +158,18 @@ class CellHooks(MutableMapping[str, CellHook]):
     ) -> BeforeToolCallResult | None:
         """Ask the functions about a call, each with what the one before made of it."""
         arguments: Mapping[str, Any] | None = None
-        for hook in list(self._hooks.values()):
+        for name, hook in list(self._hooks.items()):
             if not hook.is_for("before", context.tool_call.name):
                 continue
+            origin = f"the cell hook @pi.before {name}"
             answer: Any = await hook.ask(context, signal)
             if isinstance(answer, ToolCall):
                 answer = answer.arguments
             if isinstance(answer, str):
-                return BeforeToolCallResult(block=True, reason=answer)
+                return BeforeToolCallResult(block=True, reason=answer, origin=origin)
             if isinstance(answer, BeforeToolCallResult):
                 if answer.block:
-                    return answer
+                    return msgspec.structs.replace(answer, origin=answer.origin or origin)
                 answer = answer.arguments
             if answer is None:
                 continue

@@ -17,10 +17,11 @@ import msgspec
 from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.errors import AgentBusyError
-from pi_agent_kernel.hooks import AfterToolCallResult, BeforeToolCallResult
+from pi_agent_kernel.hooks import AfterToolCallResult, BeforeToolCallResult, TurnDecision
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, TextContent, ToolCall, text_of
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.models.retry_policy import RetryPolicy
+from pi_agent_kernel.notes import name_of
 
 from pi_notebook import frontend
 from pi_notebook.approvals import APPROVE_VARIABLE, Approvals, PendingCall
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         BeforeToolCallContext,
         FinishTurn,
         TurnContext,
-        TurnDecision,
     )
     from pi_agent_kernel.messages import ImageContent
     from pi_agent_kernel.models.catalog import ChosenModel
@@ -100,6 +100,9 @@ class NotebookAgent(Agent):
         self.branches = Branches()
         #: Which tool calls run by themselves, and those that wait for a word.
         self.approvals = Approvals(self._announce_call)
+        self.approvals.waiting = lambda call: self.log.notes.waiting(
+            "approval", call.name, "%agent approve, or deny", call.call_id
+        )
         #: What the active cell has spent, if it has a budget.
         self.spending: Spending | None = None
         try:
@@ -174,7 +177,7 @@ class NotebookAgent(Agent):
 
     async def run_cell(self, request: CellRequest) -> None:
         """Run an `%%agent` cell whose task is the cell's own; otherwise as `prompt`."""
-        self._check_idle()
+        self._check_idle(request.prompt)
         work = super().prompt
         with set_for_cell(self, request) as plan:
             if plan.kept is not None:
@@ -186,7 +189,7 @@ class NotebookAgent(Agent):
 
     def run_cell_sync(self, request: CellRequest) -> None:
         """Run an `%%agent` cell from code that cannot await; otherwise as `prompt`."""
-        self._check_idle()
+        self._check_idle(request.prompt)
         work = super().prompt
         with set_for_cell(self, request) as plan:
             if plan.kept is not None:
@@ -350,7 +353,7 @@ class NotebookAgent(Agent):
         self._check_idle()
         self.approvals.unattended = frontend.is_headless() or frontend.shell() is None
         with self._through_cassette(request):
-            run = self._foreground = ForegroundRun(self.abort)
+            run = self._foreground = ForegroundRun(partial(self._abort, "Interrupt"))
             quiet = request is not None and request.quiet
             try:
                 self._shown = ShownRun(self, run, prompts=prompts, quiet=quiet, remarks=remarks)
@@ -382,8 +385,10 @@ class NotebookAgent(Agent):
             if self.state.model is model:
                 self.state.model = model_before
 
-    def _check_idle(self) -> None:
+    def _check_idle(self, prompt: str | None = None) -> None:
         if self.state.is_streaming or self._foreground is not None:
+            if prompt is not None:
+                self._refuse("prompt", prompt)
             raise AgentBusyError("prompt")
 
     # ------------------------------------------------------------------------ for the kernel
@@ -431,7 +436,10 @@ class NotebookAgent(Agent):
     async def _before_tool_call(
         self, context: BeforeToolCallContext, signal: AbortSignal | None
     ) -> BeforeToolCallResult | ToolCall | None:
-        answer = await _asked(self._own_before_tool_call, context, signal)
+        own = self._own_before_tool_call
+        answer = await _asked(own, context, signal)
+        if isinstance(answer, BeforeToolCallResult) and answer.origin is None:
+            answer = msgspec.structs.replace(answer, origin=name_of(own))
         for ask in (hooks.before_tool_call, self.approvals.before_tool_call):
             if getattr(answer, "block", False):
                 return answer
@@ -450,7 +458,10 @@ class NotebookAgent(Agent):
     async def _finish_turn(
         self, turn: TurnContext, signal: AbortSignal | None
     ) -> TurnDecision | None:
-        answer = await _asked(self._own_finish_turn, turn, signal)
+        own = self._own_finish_turn
+        answer = await _asked(own, turn, signal)
+        if isinstance(answer, TurnDecision) and answer.origin is None:
+            answer = msgspec.structs.replace(answer, origin=name_of(own))
         spent = None if self.spending is None else self.spending.finish_turn(turn, signal)
         return spent or answer
 

@@ -14,6 +14,7 @@ from pi_notebook.budget import cost_is_known
 from pi_notebook.cassettes import cassettes
 from pi_notebook.cell_options import THINKING_LEVELS
 from pi_notebook.errors import AgentUnavailable
+from pi_notebook.explain_verb import show_explanation
 from pi_notebook.model_verbs import show_model, show_models
 from pi_notebook.registry import agents
 from pi_notebook.render.status import columns_bundle, table_bundle
@@ -337,6 +338,7 @@ def _help(text: str) -> None:
                 ("%agent fork NAME", "begin a branch here; switch NAME changes, tree shows all"),
                 ("%agent export FILE", "write the conversation to .md, .html or .ipynb"),
                 ("%agent cost", "show tokens and cost of the conversation"),
+                ("%agent explain [QUESTION]", "say why: why did sql not run? why is it stuck?"),
                 ("%agent reset", "forget the conversation, keep model and tools"),
                 ("%agent abort", "stop a run that goes on while other cells run"),
                 ("%agent steer TEXT", "tell it something after its current turn"),
@@ -372,6 +374,7 @@ _VERBS: dict[str, Callable[[str], None]] = {
     "switch": _switch,
     "export": _export,
     "cost": _cost,
+    "explain": show_explanation,
     "help": _help,
 }
 

@@ -33,8 +33,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("request", "response", "message_checks"),
         ("transcript", "streams", "wire", "blocking"),
         ("tool_context", "agent_tool", "signature", "tools"),
-        ("hooks", "abort_watch", "invocation"),
+        ("hooks", "abort_watch", "invocation", "notes"),
         ("loop_config", "tool_call", "execution", "run", "model_request", "loop", "models"),
+        ("message_chain", "request_log"),
         ("queues", "log", "explain", "subscriptions", "prompt_input", "option_checks"),
         ("state_lists", "state", "failure"),
         ("active_run",),
@@ -70,7 +71,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cell_options", "cell_run", "shown_run"),
         ("notebook_agent", "registry"),
         ("inspector",),
-        ("model_verbs", "verbs", "magics", "completion"),
+        ("model_verbs", "explain_verb", "verbs", "magics", "completion"),
         ("extension",),
         ("",),
         ("kernel_process",),
@@ -85,7 +86,9 @@ ONLY: dict[str, tuple[str, ...]] = {
         "errors", "json_value", "messages", "events", "transcript", "json_stream", "json_prefix",
         "response", "streams", "abort", "request", "wire", "secrecy",
     ),
-    f"{KERNEL}.explain": ("log", "events", "messages"),
+    f"{KERNEL}.explain": (
+        "log", "events", "messages", "notes", "request_log", "transcript", "models",
+    ),
     f"{NOTEBOOK}.server": ("errors",),  # it runs where no notebook and no shell is
 }  # fmt: skip
 

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from pi_agent_kernel.events import ToolExecutionUpdate as ToolExecutionUpdate
     from pi_agent_kernel.events import TurnEnd as TurnEnd
     from pi_agent_kernel.events import TurnStart as TurnStart
+    from pi_agent_kernel.explain import Answer as Answer
+    from pi_agent_kernel.explain import Explanation as Explanation
     from pi_agent_kernel.hooks import AfterToolCallContext as AfterToolCallContext
     from pi_agent_kernel.hooks import AfterToolCallResult as AfterToolCallResult
     from pi_agent_kernel.hooks import AgentContext as AgentContext
@@ -142,6 +144,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.request import get_default_stream_fn as get_default_stream_fn
     from pi_agent_kernel.request import merge_client_identity as merge_client_identity
     from pi_agent_kernel.request import set_default_stream_fn as set_default_stream_fn
+    from pi_agent_kernel.request_log import LoggedRequest as LoggedRequest
     from pi_agent_kernel.response import ResponseBuilder as ResponseBuilder
     from pi_agent_kernel.schema import validate_tool_arguments as validate_tool_arguments
     from pi_agent_kernel.schema import validate_tool_call as validate_tool_call
@@ -211,6 +214,7 @@ __all__ = [
     "HostCall",
     "ImageContent",
     "LogRecord",
+    "LoggedRequest",
     "MemoryCredentials",
     "Message",
     "MessageEnd",

@@ -78,7 +78,8 @@ class ActiveRun:
             try:
                 await jobs.join()
             except anyio.get_cancelled_exc_class():
-                agent.abort()
+                self._log.note("abort", "whoever awaited the run was cancelled", by="")
+                self.controller.abort()
                 await self._outlast(job, jobs)
                 raise
         return self._error or jobs.error
@@ -151,6 +152,7 @@ class ActiveRun:
                 await run_agent_loop(prompts, context, config, *where, backend=self.backend)
         except BaseException as error:  # noqa: BLE001 - FL-02: becomes a message
             if is_cancellation(error):
+                self._log.note("abort", "the task of the run was cancelled", by="")
                 self.controller.abort()
             self._error = await close_failed_run(
                 state, self._parts, self.emit, error, aborted=signal.aborted
@@ -211,6 +213,7 @@ def config_of(
         on_provider_stream_event=agent.on_provider_stream_event,
         lifecycle_events=True,
         tasks=active.tasks,
+        notes=agent.log.notes,
     )
 
 
@@ -238,4 +241,5 @@ def _prepare_next_turn(agent: Agent) -> Callable[[TurnContext, AbortSignal | Non
     def prepare(_turn: TurnContext, signal: AbortSignal | None) -> Any:
         return None if plain is None else plain(signal)
 
+    vars(prepare)["__wrapped__"] = plain  # for whoever names it
     return prepare

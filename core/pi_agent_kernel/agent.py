@@ -7,6 +7,7 @@ them. Cancelling whoever awaits `prompt` aborts the run; it never tears it apart
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel import hooks
     from pi_agent_kernel.abort import AbortSignal
     from pi_agent_kernel.active_run import ActiveRun
+    from pi_agent_kernel.explain import Explanation
     from pi_agent_kernel.invocation import RunSync
     from pi_agent_kernel.models.retry_policy import RetryPolicy
     from pi_agent_kernel.tools import AgentTool
@@ -190,7 +192,7 @@ class Agent:
             log=self.log,
         )
         self._queues = Queues(steering_mode, follow_up_mode)
-        self._subscriptions = Subscriptions()
+        self._subscriptions = Subscriptions(self.log.notes)
         self._active: ActiveRun | None = None
 
     if not TYPE_CHECKING:  # so that a checker still finds a misspelt attribute
@@ -253,11 +255,15 @@ class Agent:
         """
         return self._subscriptions.add(listener, events)
 
-    def explain(self, question: str | None = None) -> str:
-        """Say in words what happened, citing numbers of `log`.
+    def explain(self, question: str | None = None) -> Explanation:
+        """Say in words what happened and why, from `log` alone, citing its numbers.
 
         Args:
-            question: Words to look for, such as a tool's name; the last run by default.
+            question: Such as "why did sql not run?", "why is it stuck?" or "request 3"; the last
+                run by default.
+
+        Returns:
+            A text; its `answers` hold each cause with its records, its rule and a remedy.
         """
         from pi_agent_kernel.explain import explain
 
@@ -288,12 +294,12 @@ class Agent:
         Source: LP-13, LP-16, AB-09, EV-06.
         """
         if self._active is not None:
-            raise AgentBusyError("prompt")
+            self._refuse("prompt", input)
         messages = as_messages(input, images)
         if not messages:
             await self.continue_()
             return
-        self.log.note("prompt", summary_of(messages))
+        self.log.note("prompt", summary_of(messages), messages=tuple(messages))
         await self._run(messages)
 
     async def continue_(self) -> None:
@@ -311,7 +317,7 @@ class Agent:
         Source: LP-14, LP-15, FL-08.
         """
         if self._active is not None:
-            raise AgentBusyError("continue")
+            self._refuse("continue")
         messages = self._state.messages
         if all(isinstance(message, SystemMessage) for message in messages):
             raise NothingToContinueError
@@ -339,7 +345,7 @@ class Agent:
         """
         from pi_agent_kernel.blocking import run_blocking
 
-        run_blocking(partial(self.prompt, input, images), self.abort)
+        run_blocking(partial(self.prompt, input, images), partial(self._abort, "Ctrl-C"))
 
     def abort(self) -> None:
         """Abort the active run; do nothing when idle. Callable from any thread or signal handler.
@@ -349,9 +355,12 @@ class Agent:
 
         Source: AB-01, AB-07, AB-08.
         """
+        self._abort()
+
+    def _abort(self, why: str = "") -> None:
         active = self._active
         if active is not None:
-            self.log.note("abort")
+            self.log.note("abort", why)
             active.controller.abort()
 
     async def wait_for_idle(self) -> None:
@@ -381,7 +390,7 @@ class Agent:
         Source: AB-06, D13.
         """
         if self._active is not None:
-            raise AgentBusyError("reset")
+            self._refuse("reset")
         self.log.note("reset")
         head = get_current_system_message(self._state.messages)
         self._state.messages = [] if head is None else [head]
@@ -444,7 +453,15 @@ class Agent:
     def _put(self, name: str, queue: MessageQueue, message: str | AgentMessage) -> None:
         queued = as_message(message)
         queue.put(queued)
-        self.log.note(name, summary_of([queued]))
+        self.log.note(name, summary_of([queued]), messages=(queued,))
+
+    def _refuse(self, action: str, given: object = ()) -> NoReturn:
+        messages: list[AgentMessage] = []
+        with contextlib.suppress(TypeError, ValueError):
+            messages = as_messages(given)
+        summary = summary_of(messages) if messages else ""
+        self.log.note(f"{action}_refused", summary, messages=tuple(messages))
+        raise AgentBusyError(action)
 
     # --------------------------------------------------------------------------- one run
 
@@ -461,7 +478,7 @@ class Agent:
         active = ActiveRun(self._state, self.log, self._subscriptions)
         with _starting:
             if self._active is not None:
-                raise AgentBusyError("prompt")
+                self._refuse("prompt", prompts or ())
             self._active = active
         cancelled = True
         try:

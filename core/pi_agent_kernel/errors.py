@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "CARRIERS",
     "AgentBusyError",
     "AgentStateError",
     "ContextOverflowError",
@@ -46,10 +47,13 @@ def error_text(error: BaseException) -> str:
         return f"{name} (its text cannot be shown)"
 
 
-#: Modules whose frames lead to a tool or hook and say nothing of it.
-_CARRIERS = frozenset(
-    {"pi_agent_kernel", "pi_notebook", "anyio", "asyncio", "concurrent", "threading", "trio"}
-)
+#: Packages whose frames lead to a tool or hook, or from one, and say nothing of it.
+CARRIERS = frozenset(
+    {
+        "IPython", "anyio", "asyncio", "concurrent", "contextlib", "ipykernel", "pi_agent_kernel",
+        "pi_notebook", "runpy", "threading", "tornado", "traitlets", "trio",
+    }
+)  # fmt: skip
 
 
 def raised_at(error: BaseException) -> str | None:
@@ -67,7 +71,7 @@ def raised_at(error: BaseException) -> str | None:
     while step is not None:
         frame = step.tb_frame
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in _CARRIERS:
+        if module.partition(".")[0] not in CARRIERS:
             name = frame.f_code.co_name
             within = name if module in ("__main__", "builtins") else f"{module}.{name}"
             places.append(f"line {step.tb_lineno} in {within}")

@@ -110,10 +110,12 @@ class TurnDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Say how the run goes on.
 
     "end" stops right after turn_end, queues untouched (LP-07). "continue" guarantees one more
-    request (LP-08).
+    request (LP-08). `origin` names who decided, and why, where it is not the hook itself: for the
+    log.
     """
 
     action: Literal["continue", "end"]
+    origin: str | None = None
 
     def __post_init__(self) -> None:
         if self.action not in ("continue", "end"):
@@ -134,12 +136,16 @@ class BeforeToolCallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeforeToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Block a call, or replace its arguments, which are validated again (HK-02, HK-03)."""
+    """Block a call, or replace its arguments, which are validated again (HK-02, HK-03).
+
+    `origin` names who decided where it is not the hook itself, such as a policy: for the log.
+    """
 
     block: bool = False
     reason: str | None = None
     terminate: bool | None = None
     arguments: Mapping[str, Any] | None = None
+    origin: str | None = None
 
 
 class AfterToolCallContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any, ClassVar, cast
 
@@ -21,20 +21,37 @@ from pi_agent_kernel.events import (
     AgentStart,
     AssistantMessageUpdate,
     MessageUpdate,
+    ModelRequestStart,
+    ModelResponse,
     ResponseRecord,
 )
-from pi_agent_kernel.messages import AssistantMessage
+from pi_agent_kernel.message_chain import KeptMessages
+from pi_agent_kernel.messages import AgentMessage, AssistantMessage
+from pi_agent_kernel.notes import Awaited, Notes, SentRequest, calling_line
+from pi_agent_kernel.request_log import KeptRequest, LoggedRequest, RequestKeeper
 
 __all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord"]
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Record what the host did: a method called on the agent, or a field of state assigned."""
+    """Record what the host did: a method called, a field of state assigned, a hook's decision.
+
+    Args:
+        name: The method; "state" for a field; "prompt_refused" and the like for what the agent
+            refused because it was busy; the hook's name; "listener of ..." for one that raised.
+        detail: A short text; the field; what the hook decided.
+        by: The line that called, or the function that decided.
+        call_id: The tool call that a hook decided about.
+        messages: What was prompted, queued or appended; the whole list where it was assigned.
+    """
 
     type: ClassVar[str] = "host_call"
 
     name: str
     detail: str = ""
+    by: str = ""
+    call_id: str = ""
+    messages: Sequence[AgentMessage] = ()
 
 
 class FieldChange(msgspec.Struct, frozen=True):
@@ -84,9 +101,13 @@ class EventLog:
     # One list, one append per event: nothing can come between the parts of a record, whichever
     # thread or signal handler adds one meanwhile. An entry is (time, event, changes); the first
     # update of a response adds what streamed before it, and each further update of the same
-    # response is its time alone: the response's own record knows the rest.
+    # response is its time alone: the response's own record knows the rest. The record of a
+    # request adds what was sent, after a fourth part that is None.
 
-    __slots__ = ("_at", "_dropped", "_entries", "_max", "_origin", "_run_dropped")
+    __slots__ = (
+        "_at", "_dropped", "_entries", "_keeper", "_max", "_origin", "_run_dropped", "_sent",
+        "first_messages", "first_tools", "notes", "unused_prompt",
+    )  # fmt: skip
 
     def __init__(self, max_events: int | None = 100_000) -> None:
         if max_events is not None and max_events < 1:
@@ -99,6 +120,15 @@ class EventLog:
         self._run_dropped = False
         self._origin: ResponseRecord | None = None
         self._at = 0
+        self._keeper = RequestKeeper()
+        self._sent: KeptRequest | None = None
+        #: What a run tells this log.
+        self.notes: Notes = Notes(self._note_request, self._note_decision)
+        #: What the agent was made with: the transcript, and the names of the tools.
+        self.first_messages: Sequence[AgentMessage] = ()
+        self.first_tools: tuple[str, ...] = ()
+        #: The system prompt that did not count, as the messages began with a system message.
+        self.unused_prompt: str = ""
 
     # ------------------------------------------------------------------------- appending
 
@@ -109,13 +139,48 @@ class EventLog:
             event: What happened.
             changes: Flat triples of field, before, after.
         """
-        self._entries.append((monotonic(), event, changes))
+        if type(event) is ModelRequestStart and self._sent is not None:
+            sent, self._sent = self._sent, None
+            self._entries.append((monotonic(), event, changes, None, sent))
+        else:
+            self._entries.append((monotonic(), event, changes))
         if self._max is not None and len(self._entries) > 2 * self._max:
             self._trim(self._max)
 
-    def note(self, name: str, detail: str = "", changes: tuple[Any, ...] | None = None) -> None:
-        """Add a call of the host, with the state fields it changed."""
-        self.append(HostCall(name=name, detail=detail), changes)
+    def note(
+        self,
+        name: str,
+        detail: str = "",
+        changes: tuple[Any, ...] | None = None,
+        *,
+        by: str | None = None,
+        messages: Sequence[AgentMessage] = (),
+    ) -> None:
+        """Add a call of the host, with the state fields it changed and the line it came from."""
+        line = calling_line() if by is None else by
+        self.append(HostCall(name=name, detail=detail, by=line, messages=messages), changes)
+
+    def note_list(self, field: str, before: int, messages: Sequence[AgentMessage]) -> None:
+        """Add that the host changed a list of messages other than by appending."""
+        kept = self._keeper.keep_list(messages)
+        self.note("state", field, (field, before, len(messages)), messages=kept)
+
+    def begin_with(
+        self, messages: Sequence[AgentMessage], tools: Sequence[str], unused_prompt: str
+    ) -> None:
+        """Keep what the agent was made with; no record is made of that."""
+        self.unused_prompt = unused_prompt
+        self.first_messages = self._keeper.keep_list(messages)
+        self.first_tools = tuple(tools)
+
+    def _note_decision(
+        self, hook: str, what: str, by: str, call_id: str, messages: Sequence[AgentMessage]
+    ) -> None:
+        call = HostCall(name=hook, detail=what, by=by, call_id=call_id, messages=messages)
+        self.append(call)
+
+    def _note_request(self, sent: SentRequest) -> None:
+        self._sent = self._keeper.keep(sent)
 
     def append_update(self, event: MessageUpdate, before: Any) -> None:
         """Add an update of the open message; `before` is what streamed so far."""
@@ -149,7 +214,7 @@ class EventLog:
                 offset = 0
                 yield _update(seq, now, first, before)
             else:
-                now, event, changes = entry
+                now, event, changes = entry[:3]
                 yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
 
     def _snapshot(self) -> tuple[int, list[Any]]:
@@ -197,6 +262,40 @@ class EventLog:
         starts = [index for index, record in enumerate(records) if record.type == kind]
         return records[max(0, starts[-1] - before) :] if starts else []
 
+    def steps(self) -> Iterator[LogRecord]:
+        """Iterate the records without the updates of messages, which cost time to read."""
+        dropped, entries = self._snapshot()
+        for seq, entry in enumerate(entries, dropped + 1):
+            if not isinstance(entry, float) and len(entry) != 4:
+                now, event, changes = entry[:3]
+                yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
+
+    def last_sign(self) -> tuple[int, float]:
+        """Return number and time of the last record, updates included; zeros if there is none."""
+        dropped, entries = self._snapshot()
+        if not entries:
+            return 0, 0.0
+        last = entries[-1]
+        return dropped + len(entries), last if isinstance(last, float) else last[0]
+
+    def requests(self) -> list[LoggedRequest]:
+        """Return what the model saw at each request, as far as their records are kept."""
+        found: list[LoggedRequest] = []
+        dropped, entries = self._snapshot()
+        for seq, entry in enumerate(entries, dropped + 1):
+            if isinstance(entry, float):
+                continue
+            now, event = entry[:2]
+            if len(entry) == 5:
+                found.append(_logged(entry[4], seq, now, event))
+            elif type(event) is ModelResponse and found and found[-1].response is None:
+                found[-1] = msgspec.structs.replace(found[-1], response_seq=seq, response=event)
+        return found
+
+    def awaited(self) -> list[Awaited]:
+        """Return what the run waits for right now, the longest wait first."""
+        return self.notes.awaited()
+
     def last_change(self, field: str) -> tuple[LogRecord, FieldChange] | None:
         """Return which record last changed a field of the state, and how."""
         found = None
@@ -238,9 +337,41 @@ class EventLog:
             # In place and at once: other threads go on appending to this list.
             del entries[:cut]
             self._dropped += cut
+            self.first_messages = ()
+            self._forget(entries)
             self._origin = None  # the next update may find nothing here to be counted from
         finally:
             _trimming.release()
+
+    def _forget(self, entries: list[Any]) -> None:
+        """Forget what no entry speaks of any more."""
+        requests: list[KeptRequest] = []
+        lists: list[KeptMessages] = []
+        for entry in entries:
+            if isinstance(entry, float):
+                continue
+            if len(entry) == 5:
+                requests.append(entry[4])
+            elif type(entry[1]) is HostCall and isinstance(entry[1].messages, KeptMessages):
+                lists.append(entry[1].messages)
+        self._keeper.keep_only(requests, lists)
+
+
+def _logged(kept: KeptRequest, seq: int, now: float, event: ModelRequestStart) -> LoggedRequest:
+    return LoggedRequest(
+        number=kept.number,
+        seq=seq,
+        time=now,
+        attempt=event.attempt,
+        model=kept.model,
+        provider=kept.provider,
+        thinking_level=kept.thinking_level,
+        options=kept.options,
+        executable=kept.executable,
+        transcript_length=kept.transcript_length,
+        messages=kept.messages,
+        stages=kept.stages,
+    )
 
 
 def _later(first: MessageUpdate, offset: int) -> MessageUpdate:

@@ -46,6 +46,7 @@ from pi_agent_kernel.hooks import (
 from pi_agent_kernel.loop_config import AgentLoopConfig
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from pi_agent_kernel.model_request import request_response
+from pi_agent_kernel.notes import replaced_by
 from pi_agent_kernel.request import Prefix, StreamFn
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -233,11 +234,13 @@ async def _next_turn(run: Run, turn: TurnContext) -> Sequence[AgentMessage]:
     config = run.config
     prepared: Sequence[AgentMessage] = ()
     if config.prepare_next_turn is not None and not run.aborted:
-        answer = config.prepare_next_turn(turn, run.signal)
-        update = await run.ask("prepare_next_turn", answer, AgentTurnUpdate)
+        hook = config.prepare_next_turn
+        update = await run.ask("prepare_next_turn", hook, (turn, run.signal), AgentTurnUpdate)
         if update is not None:
             run.update(update.context, update.model, update.thinking_level)
             prepared = [coerce_message(message) for message in update.messages or ()]
+            what = replaced_by(update)
+            config.notes.decided("prepare_next_turn", what, hook, messages=prepared)
     # Preparing may take long. Poll again, but never deliver two batches in one turn (LP-10).
     if not run.queued:
         await _poll(run, config.get_steering_messages)
@@ -291,6 +294,7 @@ async def _run_tools(
             mode=config.tool_execution,
             run_sync=config.run_sync,
             tasks=config.tasks,
+            notes=config.notes,
         ),
         run.emit,
         lifecycle=config.lifecycle_events,
@@ -316,10 +320,14 @@ async def _end_turn(
         new_messages=Prefix(run.new_messages),
     )
     if config.finish_turn is not None:
-        answer = config.finish_turn(turn, run.signal)
-        decision = await run.ask("finish_turn", answer, TurnDecision)
+        hook = config.finish_turn
+        decision = await run.ask("finish_turn", hook, (turn, run.signal), TurnDecision)
+        if decision is not None:
+            config.notes.decided("finish_turn", decision.action, decision.origin or hook)
     if config.should_stop is not None:
-        stop = bool(await run.ask("should_stop", config.should_stop()))
+        stop = bool(await run.ask("should_stop", config.should_stop, ()))
+        if stop:
+            config.notes.decided("should_stop", "end", config.should_stop)
     await run.send(TurnEnd(message=message, tool_results=results))
     run.turn_open = False
     if stop:
@@ -342,7 +350,7 @@ async def _close_aborted(run: Run) -> None:
 async def _poll(run: Run, source: GetQueuedMessages | None) -> None:
     """Take the next batch of queued messages, which now wait for their turn."""
     if source is not None and not run.aborted:
-        run.queued = list(await run.ask("a queue", source(), Sequence) or ())
+        run.queued = list(await run.ask("a queue", source, (), Sequence) or ())
 
 
 def _has_queued(run: Run) -> bool:

@@ -36,6 +36,7 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.hooks import AgentRequestUpdate, PrepareRequestContext
 from pi_agent_kernel.loop_config import default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
+from pi_agent_kernel.notes import SentRequest, replaced_by
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -46,6 +47,14 @@ __all__ = ["request_response"]
 CLOSING = 1.0
 
 _Request = tuple[TranscriptContext, StreamOptions]
+#: The options that a log may hold: no key, no header, no callback.
+_SHOWN_OPTIONS = (
+    "session_id",
+    "transport",
+    "thinking_budgets",
+    "max_retry_delay_ms",
+    "max_retries",
+)
 
 
 async def request_response(run: Run) -> AssistantMessage | None:
@@ -95,12 +104,11 @@ async def _attempt(run: Run, request: _Request, retries: _Retries) -> AssistantM
         final = _unfinished(run, last)
     final = msgspec.structs.replace(final, thinking_level=run.reasoning or "off")
     if run.config.after_model_response is not None:
-        answer = await run.ask(
-            "after_model_response",
-            run.config.after_model_response(final, run.signal),
-            AssistantMessage,
-        )
-        final = answer or final
+        hook = run.config.after_model_response
+        answer = await run.ask("after_model_response", hook, (final, run.signal), AssistantMessage)
+        if answer is not None and answer is not final:
+            run.config.notes.decided("after_model_response", "replaced the response", hook)
+            final = answer
     run.append(final)
     if last is None:
         await run.send(MessageStart(message=final))
@@ -123,24 +131,19 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
             model=run.model,
             thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
         )
-        update = await run.ask(
-            "prepare_request", config.prepare_request(request, signal), AgentRequestUpdate
-        )
+        hook = config.prepare_request
+        update = await run.ask("prepare_request", hook, (request, signal), AgentRequestUpdate)
         if update is not None:
+            run.config.notes.decided("prepare_request", replaced_by(update), hook)
             run.update(update.context, update.model, update.thinking_level)
-    messages: Sequence[AgentMessage] = run.messages
-    for name, hook in (
-        ("transform_context", config.transform_context),
-        ("before_model_request", config.before_model_request),
-    ):
-        if hook is not None and not run.aborted:
-            answer = await run.ask(name, hook(list(messages), signal), Sequence)
-            messages = messages if answer is None else answer
+    stages = await _edit_messages(run)
+    messages = stages[-1][1] if stages else run.messages
     if run.aborted:
         return None
     if config.convert_to_llm is not default_convert_to_llm:
-        answer = config.convert_to_llm(list(messages))
-        converted = await run.ask("convert_to_llm", answer, Sequence)
+        converted = await run.ask(
+            "convert_to_llm", config.convert_to_llm, (list(messages),), Sequence
+        )
         if converted is None and not run.aborted:
             raise TypeError("convert_to_llm returns a sequence of messages, not None.")
     elif messages is run.messages:
@@ -149,7 +152,7 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         converted = default_convert_to_llm(messages)
     key = None
     if config.get_api_key is not None and not run.aborted:
-        key = await run.ask("get_api_key", config.get_api_key(run.model.provider), str)
+        key = await run.ask("get_api_key", config.get_api_key, (run.model.provider,), str)
     if run.aborted or converted is None:
         return None
     options = StreamOptions(
@@ -167,7 +170,39 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         on_response=config.on_response,
         on_provider_stream_event=config.on_provider_stream_event,
     )
+    if config.notes.on_request is not None:
+        config.notes.on_request(
+            SentRequest(
+                model=run.model,
+                messages=converted,
+                stages=stages,
+                thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
+                options={
+                    name: value
+                    for name in _SHOWN_OPTIONS
+                    if (value := getattr(options, name)) is not None
+                },
+                executable=run.executable_names,
+                transcript_length=len(run.messages),
+            )
+        )
     return TranscriptContext(messages=converted), options
+
+
+async def _edit_messages(run: Run) -> list[tuple[str, Sequence[AgentMessage]]]:
+    """Ask the hooks that edit the messages of a request; returns what each made of them."""
+    config = run.config
+    messages: Sequence[AgentMessage] = run.messages
+    stages: list[tuple[str, Sequence[AgentMessage]]] = []
+    for name, hook in (
+        ("transform_context", config.transform_context),
+        ("before_model_request", config.before_model_request),
+    ):
+        if hook is not None and not run.aborted:
+            answer = await run.ask(name, hook, (list(messages), run.signal), Sequence)
+            messages = messages if answer is None else answer
+            stages.append((name, messages))
+    return stages
 
 
 async def _stream(

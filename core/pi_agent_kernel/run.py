@@ -55,6 +55,7 @@ class Run:
         "backend",
         "config",
         "emit",
+        "executable_names",
         "identity",
         "last_turn",
         "messages",
@@ -114,6 +115,7 @@ class Run:
         self.tools_by_name: dict[str, AgentTool] = {
             tool.name: tool for tool in reversed(self.tools)
         }
+        self.executable_names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         self._executable: list[Tool] = [to_tool_declaration(tool) for tool in self.tools]
         self._replay = Replay(self.messages)
         self._declared_at = -1
@@ -187,14 +189,19 @@ class Run:
             await waiting
 
     async def ask(
-        self, hook: str, answer: T | Awaitable[T | None] | None, kind: type[T] | None = None
+        self,
+        hook: str,
+        function: Callable[..., T | Awaitable[T | None] | None],
+        given: Sequence[object],
+        kind: type[T] | None = None,
     ) -> T | None:
-        """Take a hook's answer; after an abort a hook has the same grace as a tool.
+        """Ask a hook; after an abort it has the same grace as a tool.
 
         Args:
             hook: The hook's name.
-            answer: What it returned.
-            kind: What it has to be, if not None; a sequence for `Sequence`.
+            function: The hook.
+            given: What it gets.
+            kind: What it has to return, if not None; a sequence for `Sequence`.
 
         Returns:
             The answer; None if the hook was cut off.
@@ -202,11 +209,14 @@ class Run:
         Raises:
             TypeError: The answer is of another kind.
         """
-        given: Any = await self.watch.outlast(answer) if is_awaitable(answer) else answer
-        if given is None or kind is None or isinstance(given, kind):
-            return given
-        wanted = "a sequence of messages" if kind is Sequence else f"None or a {kind.__name__}"
-        raise TypeError(f"{hook} returns {wanted}, not {type(given).__name__}.")
+        with self.config.notes.waiting("hook", hook, function):
+            answer: Any = function(*given)
+            if is_awaitable(answer):
+                answer = await self.watch.outlast(answer)
+            if answer is None or kind is None or isinstance(answer, kind):
+                return answer
+            wanted = "a sequence of messages" if kind is Sequence else f"None or a {kind.__name__}"
+            raise TypeError(f"{hook} returns {wanted}, not {type(answer).__name__}.")
 
     def closing_message(self, reason: Any, text: str) -> AssistantMessage:
         """Make an assistant message without content that says how a request ended."""

@@ -118,11 +118,14 @@ class AgentState:
         self._log = log
         self._tools = ToolList(tools, log)
         self._messages = MessageList(messages, log)
-        if not (self._messages and isinstance(self._messages[0], SystemMessage)):
+        led = bool(self._messages) and isinstance(self._messages[0], SystemMessage)
+        if not led:
             declared = [to_tool_declaration(tool) for tool in self._tools]
             head = create_initial_system_message(system_prompt, declared)
             if head is not None:
                 self._messages.lead_with(head)
+        unused = system_prompt if led else ""
+        log.begin_with(self._messages, [tool.name for tool in self._tools], unused)
         self._model = _model(model or UNKNOWN_MODEL)
         self._thinking_level: ThinkingLevel = _level(thinking_level)
         self._is_streaming = False
@@ -180,7 +183,7 @@ class AgentState:
     @messages.setter
     def messages(self, messages: Sequence[AgentMessage]) -> None:
         before, self._messages = self._messages, MessageList(messages, self._log)
-        self._log.note("state", "messages", ("messages", len(before), len(self._messages)))
+        self._log.note_list("messages", len(before), self._messages)
 
     # -------------------------------------------------------------- written by the runtime
 

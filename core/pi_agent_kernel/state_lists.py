@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, cast
 
 from pi_agent_kernel.log import EventLog
@@ -44,17 +44,22 @@ class _TrackedList(list[Any]):
     def _admit(self, edit: Callable[[list[Any]], object]) -> None:
         """Refuse an edit that adds what the list as a whole does not take."""
 
-    def _edit(self, edit: Callable[[list[Any]], Any]) -> Any:
+    def _edit(self, edit: Callable[[list[Any]], Any], added: Sequence[Any] | None = None) -> Any:
         before = self.shown()
         result = edit(self)
         self.version += 1
         self.appended = 0
-        self._log.note("state", self.field, (self.field, before, self.shown()))
+        self._note(before, added)
         return result
 
-    def _add(self, edit: Callable[[list[Any]], object]) -> None:
+    def _note(self, before: object, added: Sequence[Any] | None) -> None:
+        """Tell the log of a change; `added` is what was put at the end, if it was just that."""
+        del added
+        self._log.note("state", self.field, (self.field, before, self.shown()))
+
+    def _add(self, edit: Callable[[list[Any]], object], added: Sequence[Any] | None = None) -> None:
         self._admit(edit)
-        self._edit(edit)
+        self._edit(edit, added)
 
     def _count_appended(self) -> None:
         self.version += 1
@@ -64,11 +69,11 @@ class _TrackedList(list[Any]):
 
     def append(self, item: Any) -> None:
         [new] = self._checked([item])
-        self._add(lambda items: list[Any].append(items, new))
+        self._add(lambda items: list[Any].append(items, new), [new])
 
     def extend(self, iterable: Iterable[Any]) -> None:
         new = self._checked(list(iterable))
-        self._add(lambda items: list[Any].extend(items, new))
+        self._add(lambda items: list[Any].extend(items, new), new)
 
     def insert(self, index: SupportsIndex, item: Any) -> None:
         [new] = self._checked([item])
@@ -117,6 +122,13 @@ class MessageList(_TrackedList):
 
     def _checked(self, items: list[Any]) -> list[Any]:
         return [coerce_message(item) for item in items]
+
+    def _note(self, before: object, added: Sequence[Any] | None) -> None:
+        if added is None:
+            self._log.note_list(self.field, cast("int", before), self)
+        else:
+            change = (self.field, before, len(self))
+            self._log.note("state", self.field, change, messages=tuple(added))
 
     def lead_with(self, head: SystemMessage) -> None:
         """Put the head of a new agent's transcript in front (CO-04)."""

@@ -8,6 +8,7 @@ from typing import Any
 from pi_agent_kernel.abort import AbortSignal
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.events import AGENT_EVENTS, ALL_EVENTS, AgentEvent
+from pi_agent_kernel.notes import Notes
 
 __all__ = ["Listener", "Subscriptions"]
 
@@ -18,9 +19,10 @@ _Subscription = tuple[Listener, frozenset[type[Any]]]
 class Subscriptions:
     """Hold the listeners of one agent and deliver events to them."""
 
-    __slots__ = ("_all",)
+    __slots__ = ("_all", "_notes")
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Notes | None = None) -> None:
+        self._notes = Notes() if notes is None else notes
         # Replaced as a whole, so that a change counts from the next event (DEVIATIONS 12).
         self._all: tuple[_Subscription, ...] = ()
 
@@ -56,24 +58,40 @@ class Subscriptions:
         listeners = self._all
         for index, (listener, kinds) in enumerate(listeners):
             if kind in kinds:
-                waiting = listener(event, signal)
+                waiting = self._call(listener, event, signal)
                 if waiting is not None and is_awaitable(waiting):
-                    return _deliver_rest(waiting, listeners[index + 1 :], event, signal)
+                    return self._deliver_rest(waiting, listeners[index:], event, signal)
         return None
 
+    def _call(self, listener: Listener, event: AgentEvent, signal: AbortSignal) -> Any:
+        notes = self._notes
+        outer, notes.listening = notes.listening, (listener, event)
+        try:
+            return listener(event, signal)
+        except Exception as error:
+            notes.raised(f"listener of {event.type}", listener, error)
+            raise
+        finally:
+            notes.listening = outer
 
-async def _deliver_rest(
-    waiting: Awaitable[Any],
-    rest: Sequence[_Subscription],
-    event: AgentEvent,
-    signal: AbortSignal,
-) -> None:
-    await waiting
-    for listener, kinds in rest:
-        if type(event) in kinds:
-            answer = listener(event, signal)
-            if is_awaitable(answer):
-                await answer
+    async def _deliver_rest(
+        self,
+        waiting: Awaitable[Any],
+        rest: Sequence[_Subscription],
+        event: AgentEvent,
+        signal: AbortSignal,
+    ) -> None:
+        (first, _kinds), *others = rest
+        await self._wait(waiting, first, event)
+        for listener, kinds in others:
+            if type(event) in kinds:
+                answer = self._call(listener, event, signal)
+                if is_awaitable(answer):
+                    await self._wait(answer, listener, event)
+
+    async def _wait(self, waiting: Awaitable[Any], listener: Listener, event: AgentEvent) -> None:
+        with self._notes.waiting("listener", event.type, listener):
+            await waiting
 
 
 def _classes(events: Iterable[type[Any] | str] | None) -> frozenset[type[Any]]:

@@ -37,6 +37,7 @@ from pi_agent_kernel.hooks import (
 from pi_agent_kernel.invocation import Ending, Progress, RunSync, call_tool
 from pi_agent_kernel.json_value import EMPTY, freeze, thaw
 from pi_agent_kernel.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage
+from pi_agent_kernel.notes import Notes
 from pi_agent_kernel.schema import validate_tool_arguments
 from pi_agent_kernel.tools import AgentTool, AgentToolResult
 
@@ -97,6 +98,7 @@ class ToolSettings(msgspec.Struct, kw_only=True):
     run_sync: RunSync | None = None
     #: Gets the task of each call while it runs.
     tasks: set[object] = msgspec.field(default_factory=set[object])
+    notes: Notes = msgspec.field(default_factory=Notes)
 
     @property
     def aborted(self) -> bool:
@@ -200,11 +202,12 @@ async def _arguments(
     """Prepare and validate the arguments; None if the run was aborted meanwhile."""
     if tool.prepare_arguments is None or call.arguments_error is not None:
         return validate_tool_arguments(tool, call)
-    prepared = tool.prepare_arguments(thaw(call.arguments))
-    if is_awaitable(prepared):
-        prepared = await settings.watch.outlast(prepared)
-        if settings.aborted:
-            return None
+    with settings.notes.waiting("hook", "prepare_arguments", tool.prepare_arguments, call.id):
+        prepared = tool.prepare_arguments(thaw(call.arguments))
+        if is_awaitable(prepared):
+            prepared = await settings.watch.outlast(prepared)
+            if settings.aborted:
+                return None
     return validate_tool_arguments(tool, msgspec.structs.replace(call, arguments=prepared))
 
 
@@ -215,17 +218,21 @@ async def _ask_before(
     call: ToolCall,
     args: dict[str, Any],
 ) -> dict[str, Any] | ToolCallOutcome:
-    answer = hook(
-        BeforeToolCallContext(
-            assistant_message=settings.assistant_message,
-            tool_call=call,
-            args=args,
-            context=settings.context,
-        ),
-        settings.watch.signal,
+    context = BeforeToolCallContext(
+        assistant_message=settings.assistant_message,
+        tool_call=call,
+        args=args,
+        context=settings.context,
     )
-    if is_awaitable(answer):
-        answer = await settings.watch.outlast(answer)
+    with settings.notes.waiting("hook", "before_tool_call", hook, call.id):
+        answer: Any = hook(context, settings.watch.signal)
+        if is_awaitable(answer):
+            answer = await settings.watch.outlast(answer)
+        if not isinstance(answer, BeforeToolCallResult | ToolCall | None):
+            raise TypeError(
+                "before_tool_call returns None, a BeforeToolCallResult or a ToolCall, not "
+                f"{type(answer).__name__}."
+            )
     if settings.aborted:
         return failed_call(call, ABORTED_TEXT)
     replaced: Mapping[str, Any] | None = None
@@ -233,7 +240,11 @@ async def _ask_before(
         case None:
             return args
         case BeforeToolCallResult(block=True):
-            outcome = failed_call(call, answer.reason or "Tool execution was blocked")
+            reason = answer.reason or "Tool execution was blocked"
+            settings.notes.decided(
+                "before_tool_call", f"blocked: {reason}", answer.origin or hook, call.id
+            )
+            outcome = failed_call(call, reason)
             if answer.terminate is not True:
                 return outcome
             result = msgspec.structs.replace(outcome.result, terminate=True)
@@ -242,13 +253,9 @@ async def _ask_before(
             replaced = answer.arguments
         case ToolCall():
             replaced = None if answer.arguments == call.arguments else answer.arguments
-        case _:
-            raise TypeError(
-                "before_tool_call returns None, a BeforeToolCallResult or a ToolCall, not "
-                f"{type(answer).__name__}."
-            )
     if replaced is None:
         return args
+    settings.notes.decided("before_tool_call", "replaced the arguments", hook, call.id)
     return validate_tool_arguments(tool, msgspec.structs.replace(call, arguments=replaced))
 
 
@@ -258,15 +265,16 @@ async def perform_call(
     """Execute the tool, then give the hooks their say."""
     call, tool = prepared.tool_call, prepared.tool
     began = time.perf_counter()
-    ending = await call_tool(
-        tool,
-        call.id,
-        prepared.args,
-        watch=settings.watch,
-        backend=settings.backend,
-        progress=progress,
-        run_sync=settings.run_sync,
-    )
+    with settings.notes.waiting("tool", tool.name, tool.execute, call.id):
+        ending = await call_tool(
+            tool,
+            call.id,
+            prepared.args,
+            watch=settings.watch,
+            backend=settings.backend,
+            progress=progress,
+            run_sync=settings.run_sync,
+        )
     duration_ms = round((time.perf_counter() - began) * 1000)
     await progress.settle()
     if ending.expired:
@@ -306,25 +314,28 @@ def _outcome(call: ToolCall, ending: Ending, duration_ms: int) -> ToolCallOutcom
 async def _ask_after(
     settings: ToolSettings, hook: AfterToolCall, prepared: PreparedCall, outcome: ToolCallOutcome
 ) -> ToolCallOutcome:
-    answer = hook(
-        AfterToolCallContext(
-            assistant_message=settings.assistant_message,
-            tool_call=prepared.tool_call,
-            args=prepared.args,
-            result=outcome.result,
-            is_error=outcome.is_error,
-            context=settings.context,
-        ),
-        settings.watch.signal,
+    call = prepared.tool_call
+    context = AfterToolCallContext(
+        assistant_message=settings.assistant_message,
+        tool_call=call,
+        args=prepared.args,
+        result=outcome.result,
+        is_error=outcome.is_error,
+        context=settings.context,
     )
-    if is_awaitable(answer):
-        answer = await settings.watch.outlast(answer)
-    if answer is None:
-        return outcome
-    if not isinstance(answer, AfterToolCallResult):
-        raise TypeError(
-            f"after_tool_call returns None or an AfterToolCallResult, not {type(answer).__name__}."
-        )
+    with settings.notes.waiting("hook", "after_tool_call", hook, call.id):
+        answer: Any = hook(context, settings.watch.signal)
+        if is_awaitable(answer):
+            answer = await settings.watch.outlast(answer)
+        if answer is None:
+            return outcome
+        if not isinstance(answer, AfterToolCallResult):
+            raise TypeError(
+                "after_tool_call returns None or an AfterToolCallResult, not "
+                f"{type(answer).__name__}."
+            )
+    given = [name for name in answer.__struct_fields__ if getattr(answer, name) is not None]
+    settings.notes.decided("after_tool_call", f"replaced {', '.join(given)}", hook, call.id)
     before = outcome.result
     structured = answer.structured_content
     if structured is None and answer.content is None:
@@ -351,21 +362,23 @@ async def finish_call(settings: ToolSettings, outcome: ToolCallOutcome) -> ToolC
     call = outcome.tool_call
     message = outcome.message()
     try:
-        answer: Any = hook(message, settings.watch.signal)
-        if is_awaitable(answer):
-            answer = await settings.watch.outlast(answer)
-        if answer is None or answer is message:
-            return outcome
-        if not isinstance(answer, ToolResultMessage):
-            raise TypeError(
-                "after_tool_result returns None or a ToolResultMessage, not "
-                f"{type(answer).__name__}."
-            )
-        if (answer.tool_call_id, answer.tool_name) != (call.id, call.name):
-            raise ValueError(
-                f"after_tool_result must keep the call id {call.id!r} and the tool name "
-                f"{call.name!r}; it returned {answer.tool_call_id!r}, {answer.tool_name!r}."
-            )
+        with settings.notes.waiting("hook", "after_tool_result", hook, call.id):
+            answer: Any = hook(message, settings.watch.signal)
+            if is_awaitable(answer):
+                answer = await settings.watch.outlast(answer)
+            if answer is None or answer is message:
+                return outcome
+            if not isinstance(answer, ToolResultMessage):
+                raise TypeError(
+                    "after_tool_result returns None or a ToolResultMessage, not "
+                    f"{type(answer).__name__}."
+                )
+            if (answer.tool_call_id, answer.tool_name) != (call.id, call.name):
+                raise ValueError(
+                    f"after_tool_result must keep the call id {call.id!r} and the tool name "
+                    f"{call.name!r}; it returned {answer.tool_call_id!r}, {answer.tool_name!r}."
+                )
+        settings.notes.decided("after_tool_result", "replaced the result", hook, call.id)
     except BaseException as error:  # S4-11: fails this call only
         if is_cancellation(error):
             raise

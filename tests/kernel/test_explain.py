@@ -64,7 +64,11 @@ async def test_a_question_about_nothing():
     s = Scripted("x")
     await s.prompt()
 
-    assert s.agent.explain("elephant") == "Nothing in the log mentions any word of 'elephant'."
+    told = s.agent.explain("elephant").splitlines()
+    assert told[0] == "Nothing in the log mentions any word of 'elephant'."
+    assert told[1].startswith("You can ask: why is it stuck?")
+    assert told[2:] == s.agent.explain().splitlines()
+    assert s.agent.explain("elephant").answers == ()
 
 
 async def test_failures_are_told():

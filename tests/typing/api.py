@@ -429,7 +429,7 @@ async def use(agent: Agent) -> None:
     found = agent.log.last_change("messages")
     if found is not None:
         show(found[0].seq, found[1].after)
-    assert_type(agent.explain("add"), str)
+    assert_type(agent.explain("add"), Explanation)
     agent.reset()
 
 

@@ -1,8 +1,7 @@
-"""Say in words what an agent did, from its log alone, citing record numbers."""
+"""Tell the steps of a run, one line each."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from pi_agent_kernel.events import (
@@ -15,58 +14,24 @@ from pi_agent_kernel.events import (
     ToolExecutionEnd,
     ToolExecutionStart,
 )
-from pi_agent_kernel.log import EventLog, HostCall, LogRecord
+from pi_agent_kernel.log import HostCall, LogRecord
 from pi_agent_kernel.messages import AssistantMessage, SystemMessage, UserMessage, text_of
 
-__all__ = ["explain"]
+__all__ = ["told"]
 
 
-def explain(log: EventLog, question: str | None = None) -> str:
-    """Tell what happened, one line per step.
-
-    Args:
-        log: The agent's log.
-        question: Words to look for, such as a tool's name or a call id; only lines with one of
-            them are told, from the whole log. By default the last run is told.
-
-    Returns:
-        Lines of the form "#12 ...", or a sentence that says why there are none. A line before them
-        says so when the log no longer holds all that was asked for.
-    """
-    kept = list(log)
-    records = kept if question else _last_run(log, kept)
-    # A run is told from the host's call before it; what matters is whether its start is there.
-    whole = any(record.type == "agent_start" for record in records) and not question
-    cut = bool(records) and records[0].seq > 1 and not whole
-    head = [f"The earlier steps are no longer kept (max_log_events={log.max_events})."]
-    lines = [f"#{record.seq} {line}" for record in records for line in _told(record)]
-    if question:
-        words = [word.strip("?.,!\"'") for word in question.lower().split()]
-        # Short words would find everything, but short ids have a digit.
-        telling = [word for word in words if len(word) > 2 or word[-1:].isdigit()]
-        # With nothing but short words, such as a tool's name, they count where they stand alone.
-        wanted = "|".join(
-            map(re.escape, telling) if telling else (rf"\b{re.escape(w)}\b" for w in words if w)
-        )
-        found = [line for line in lines if wanted and re.search(wanted, line.lower())]
-        lines = found or [f"Nothing in the log mentions any word of {question!r}."]
-    return "\n".join(head * cut + lines) or "The agent has not run yet."
-
-
-def _last_run(log: EventLog, kept: list[LogRecord]) -> list[LogRecord]:
-    """Return the records of the last run, or what is left of them."""
-    starts = [index for index, record in enumerate(kept) if record.type == "agent_start"]
-    if starts:
-        return kept[max(0, starts[-1] - 1) :]
-    return kept if log.run_dropped else []
+def told(record: LogRecord) -> Iterator[str]:
+    """Tell a record; nothing if it is no step of its own."""
+    for line in _told(record):
+        yield f"#{record.seq} {line}"
 
 
 def _told(record: LogRecord) -> Iterator[str]:
     match record.event:
         case HostCall(name="state", detail=field):
             yield f"the host changed state.{field}"
-        case HostCall(name=name, detail=detail):
-            yield f"the host called {name}" + (f": {detail}" if detail else "")
+        case HostCall() as call:
+            yield _told_call(call)
         case AgentStart():
             yield "the run started"
         case ModelRequestStart(model=model, message_count=count, attempt=attempt):
@@ -94,6 +59,28 @@ def _told(record: LogRecord) -> Iterator[str]:
             yield "the run ended"
         case _:
             return
+
+
+#: Names of host calls that are methods of the agent; any other is a hook's or a listener's.
+_METHODS = frozenset(
+    {
+        "abort", "clear_follow_up_queue", "clear_steering_queue", "continue_", "follow_up",
+        "prompt", "reset", "steer",
+    }
+)  # fmt: skip
+
+
+def _told_call(call: HostCall) -> str:
+    detail = f": {call.detail}" if call.detail else ""
+    if call.name in _METHODS:
+        return f"the host called {call.name}{detail}"
+    if call.name.endswith("_refused"):
+        action = call.name.removesuffix("_refused")
+        return f"{action} was refused, as a run was active{detail}"
+    about = f" of call {call.call_id}" if call.call_id else ""
+    by = f" ({call.by})" if call.by else ""
+    shown = call.detail if len(call.detail) <= 100 else call.detail[:99] + "…"
+    return f"{call.name}{about} decided: {shown}{by}"
 
 
 def _told_end(end: ToolExecutionEnd) -> str:
