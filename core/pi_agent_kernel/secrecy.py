@@ -1,16 +1,38 @@
-"""What must not be shown: keys, passwords in addresses, headers that say who asks."""
+"""What must not be shown: keys, passwords in addresses, headers that say who asks.
+
+`Secrets` hides texts that are known. `Redaction` takes out those and whatever looks like a key,
+also behind the escapes of JSON: for recordings and for what is shown of a run.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote
 
-__all__ = ["HIDDEN", "Secrets", "is_credential", "shown_address", "shown_headers"]
+__all__ = [
+    "HIDDEN",
+    "REDACTED",
+    "Redaction",
+    "Secrets",
+    "Span",
+    "environment_secrets",
+    "is_credential",
+    "replaced",
+    "shown_address",
+    "shown_headers",
+]
 
 #: What stands in the place of a secret.
 HIDDEN = "…"
+#: The same in a text that is kept, where a reader has to see that something is missing.
+REDACTED = "[redacted]"
+#: Shorter values of secret variables are placeholders such as "none" or "ollama".
+SHORTEST_SECRET = 8
 
 #: Shorter secrets would take ordinary words apart.
 _SHORTEST = 4
@@ -98,3 +120,184 @@ def _forms(secret: str) -> set[str]:
         escaped.replace("/", "\\/"),
         *quoted,
     }
+
+
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)", re.IGNORECASE
+)
+_START = r"(?<![A-Za-z0-9_-])"
+_HEADER = (
+    r"(?i:authorization|x-api-key|api-key)[\"']?\s*[:=]\s*[\"']?(?:(?i:bearer|basic|token)\s+)?"
+)
+# What a group named "keep…" matched stays in front of the placeholder.
+_PATTERNS = (
+    rf"{_START}sk-[A-Za-z0-9_-]{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek
+    rf"{_START}AIza[A-Za-z0-9_-]{{30,}}",  # Google
+    rf"{_START}(?:AKIA|ASIA)[A-Z0-9]{{16}}(?![A-Za-z0-9])",  # AWS
+    rf"{_START}gh[oprsu]_[A-Za-z0-9]{{20,}}",  # GitHub
+    rf"{_START}github_pat_[A-Za-z0-9_]{{20,}}",
+    rf"{_START}(?:gsk_|hf_|xai-|glpat-)[A-Za-z0-9_-]{{20,}}",  # Groq, Hugging Face, xAI, GitLab
+    rf"{_START}xox[abeoprs]-[A-Za-z0-9-]{{10,}}",  # Slack
+    rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]+",  # JSON web tokens
+    # Up to the next five dashes and no farther, so that many beginnings are read once.
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*-----END [A-Z ]*PRIVATE KEY-----",
+    rf"(?P<keep_header>{_HEADER})[^\s\"',;\\]{{8,}}",
+    r"(?P<keep_bearer>\b(?i:bearer)\s+)[A-Za-z0-9._~+/=-]{20,}",
+    r"(?P<keep_address>://[^/\s:@\"']+:)[^/\s@\"']+(?=@)",
+)
+#: The beginnings of these at the end of a text that is still being written.
+_BEGUN = re.compile(
+    rf"{_START}(?:sk-|AIza|AKIA|ASIA|gh[oprsu]_|github_pat_|gsk_|hf_|xai-|glpat-|xox[abeoprs]-|eyJ)"
+    r"[A-Za-z0-9_.-]*\Z"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-(?!----)[^-]*)*(?:-----[A-Z -]*)?\Z"
+    rf"|(?:{_HEADER}|\b(?i:bearer)\s+)[^\s\"',;]*\Z"
+    r"|://[^/\s:@\"']+:[^/\s@\"']*\Z"
+)
+#: Characters at the end of a growing text in which a beginning is looked for.
+_REACH = 8_192
+# Of a pair of surrogates both at once, then they are one character.
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r'|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+)
+
+
+def environment_secrets(variables: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Return the values of the environment variables whose names say that they are secret.
+
+    Args:
+        variables: The process's own by default.
+    """
+    found = os.environ if variables is None else variables
+    return frozenset(
+        value
+        for name, value in found.items()
+        if len(value) >= SHORTEST_SECRET and _SECRET_VARIABLE.search(name)
+    )
+
+
+class Span(NamedTuple):
+    """Be a part of a text, and what stands there instead."""
+
+    start: int
+    end: int
+    instead: str
+
+
+class Redaction:
+    """Take secrets out of text and JSON: those that are known, and what looks like a key.
+
+    Args:
+        secrets: The known ones.
+    """
+
+    #: A pattern of a subclass, for what else it takes out.
+    also = ""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self.know(secrets)
+
+    def know(self, secrets: Iterable[str]) -> None:
+        """Take these for the known secrets."""
+        self.secrets = frozenset(secrets)
+        # The longest first: one secret may be the start of another.
+        self._forms = sorted(
+            {form for secret in self.secrets for form in (*_forms(secret), *_forms(secret.strip()))}
+            - {""},
+            key=lambda form: (-len(form), form),
+        )
+        known = [re.escape(form) for form in self._forms]
+        self._pattern = re.compile("|".join(filter(None, [*known, self.also, *_PATTERNS])))
+
+    def text(self, text: str) -> str:
+        """Return the text without secrets, those included that JSON has escaped in it."""
+        return replaced(text, self.found(text))
+
+    def beginning(self, text: str) -> str:
+        """Return as much of a text that goes on, and is redacted, as can have no secret begin."""
+        tail = text[-_REACH:]
+        begun = _BEGUN.search(tail)
+        cut = len(tail) if begun is None else begun.start()
+        for form in self._forms:
+            for length in range(min(len(form) - 1, len(tail)), _SHORTEST - 1, -1):
+                if tail.endswith(form[:length]):
+                    cut = min(cut, len(tail) - length)
+                    break
+        return text[: len(text) - len(tail) + cut]
+
+    def json(self, value: Any) -> Any:
+        """Return the JSON value with all its text redacted, names of fields included.
+
+        The base64 text of an image stays: no secret stands in it as text, and it may be long.
+        """
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            fields = cast("Mapping[str, Any]", value)
+            is_image = fields.get("type") == "image"
+            return {
+                self.text(name): item if is_image and name == "data" else self.json(item)
+                for name, item in fields.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.json(item) for item in cast("Sequence[Any]", value)]
+        return value
+
+    def found(self, text: str) -> list[Span]:
+        """Return what is to be replaced, in order; also what shows only without its escapes."""
+        found = [self.span(match) for match in self._pattern.finditer(text)]
+        if "\\" not in text:
+            return found
+        inner, outer_place = _unescaped(text)
+        if inner == text:
+            return found
+        for start, end, instead in self.found(inner):
+            found.append(Span(outer_place(start), outer_place(end), instead))
+        return _merged(found)
+
+    def span(self, match: re.Match[str]) -> Span:
+        """Return what of a match is replaced, and by what."""
+        kept = next((kept for kept in match.groupdict().values() if kept is not None), "")
+        return Span(match.start() + len(kept), match.end(), REDACTED)
+
+
+def replaced(text: str, found: Iterable[Span]) -> str:
+    """Return a text with parts of it replaced; they are in order and do not overlap."""
+    shown: list[str] = []
+    done = 0
+    for span in found:
+        shown += (text[done : span.start], span.instead)
+        done = span.end
+    return "".join([*shown, text[done:]])
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order of which none overlaps another."""
+    merged: list[Span] = []
+    for span in sorted(spans):
+        if merged and span.start < merged[-1].end:
+            last = merged[-1]
+            merged[-1] = Span(last.start, max(last.end, span.end), last.instead)
+        else:
+            merged.append(span)
+    return merged
+
+
+def _unescaped(text: str) -> tuple[str, Callable[[int], int]]:
+    """Resolve JSON's escapes, and tell where a place of the result is in the text."""
+    parts: list[str] = []
+    inner, outer = [0], [0]  # the same places in both: the beginning, and after each escape
+    size = 0
+    for match in _ESCAPE.finditer(text):
+        before, meant = text[outer[-1] : match.start()], json.loads(f'"{match[0]}"')
+        parts += (before, meant)
+        size += len(before) + len(meant)
+        inner.append(size)
+        outer.append(match.end())
+    parts.append(text[outer[-1] :])
+
+    def outer_place(place: int) -> int:
+        nearest = bisect_right(inner, place) - 1
+        return outer[nearest] + place - inner[nearest]
+
+    return "".join(parts), outer_place
