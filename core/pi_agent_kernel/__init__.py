@@ -142,6 +142,7 @@ if TYPE_CHECKING:
     from pi_agent_kernel.request import get_default_stream_fn as get_default_stream_fn
     from pi_agent_kernel.request import merge_client_identity as merge_client_identity
     from pi_agent_kernel.request import set_default_stream_fn as set_default_stream_fn
+    from pi_agent_kernel.request_log import LoggedRequest as LoggedRequest
     from pi_agent_kernel.response import ResponseBuilder as ResponseBuilder
     from pi_agent_kernel.schema import validate_tool_arguments as validate_tool_arguments
     from pi_agent_kernel.schema import validate_tool_call as validate_tool_call
@@ -211,6 +212,7 @@ __all__ = [
     "HostCall",
     "ImageContent",
     "LogRecord",
+    "LoggedRequest",
     "MemoryCredentials",
     "Message",
     "MessageEnd",

@@ -211,6 +211,7 @@ def config_of(
         on_provider_stream_event=agent.on_provider_stream_event,
         lifecycle_events=True,
         tasks=active.tasks,
+        notes=agent.log.notes,
     )
 
 

@@ -21,9 +21,13 @@ from pi_agent_kernel.events import (
     AssistantMessageUpdate,
     MessageEnd,
     MessageUpdate,
+    ModelRequestStart,
+    ModelResponse,
     ResponseRecord,
 )
 from pi_agent_kernel.messages import AssistantMessage
+from pi_agent_kernel.notes import Notes, SentRequest
+from pi_agent_kernel.request_log import KeptRequest, LoggedRequest, RequestKeeper
 
 __all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord", "UpdateSpan"]
 
@@ -95,9 +99,13 @@ class EventLog:
     # One list, one append per event: nothing can come between the parts of a record, whichever
     # thread or signal handler adds one meanwhile. An entry is (time, event, changes); the first
     # update of a response adds what streamed before it, and each further update of the same
-    # response is its time alone: the response's own record knows the rest.
+    # response is its time alone: the response's own record knows the rest. The record of a
+    # request adds what was sent, after a fourth part that is None.
 
-    __slots__ = ("_at", "_dropped", "_entries", "_max", "_origin", "_run_dropped")
+    __slots__ = (
+        "_at", "_dropped", "_entries", "_keeper", "_max", "_origin", "_run_dropped", "_sent",
+        "notes",
+    )  # fmt: skip
 
     def __init__(self, max_events: int | None = 100_000) -> None:
         if max_events is not None and max_events < 1:
@@ -110,6 +118,10 @@ class EventLog:
         self._run_dropped = False
         self._origin: ResponseRecord | None = None
         self._at = 0
+        self._keeper = RequestKeeper()
+        self._sent: KeptRequest | None = None
+        #: What a run tells this log.
+        self.notes: Notes = Notes(on_request=self._note_request)
 
     # ------------------------------------------------------------------------- appending
 
@@ -120,13 +132,20 @@ class EventLog:
             event: What happened.
             changes: Flat triples of field, before, after.
         """
-        self._entries.append((monotonic(), event, changes))
+        if type(event) is ModelRequestStart and self._sent is not None:
+            sent, self._sent = self._sent, None
+            self._entries.append((monotonic(), event, changes, None, sent))
+        else:
+            self._entries.append((monotonic(), event, changes))
         if self._max is not None and len(self._entries) > 2 * self._max:
             self._trim(self._max)
 
     def note(self, name: str, detail: str = "", changes: tuple[Any, ...] | None = None) -> None:
         """Add a call of the host, with the state fields it changed."""
         self.append(HostCall(name=name, detail=detail), changes)
+
+    def _note_request(self, sent: SentRequest) -> None:
+        self._sent = self._keeper.keep(sent)
 
     def append_update(self, event: MessageUpdate, before: Any) -> None:
         """Add an update of the open message; `before` is what streamed so far."""
@@ -202,7 +221,7 @@ class EventLog:
                 offset = 0
                 yield _update(number, now, first, before)
             else:
-                now, event, changes = entry
+                now, event, changes = entry[:3]
                 yield LogRecord(seq=number, time=now, event=event, flat=changes or ())
 
     def folded(self, since: int = 1) -> Iterator[LogRecord | UpdateSpan]:
@@ -220,7 +239,7 @@ class EventLog:
             if opened is not None:
                 yield UpdateSpan(seq=opened, last=number - 1, time=began, until=until)
                 opened = None
-            now, event, changes = entry
+            now, event, changes = entry[:3]
             yield LogRecord(seq=number, time=now, event=event, flat=changes or ())
         if opened is not None:
             yield UpdateSpan(seq=opened, last=dropped + len(entries), time=began, until=until)
@@ -234,6 +253,20 @@ class EventLog:
         records = list(self)
         starts = [index for index, record in enumerate(records) if record.type == kind]
         return records[max(0, starts[-1] - before) :] if starts else []
+
+    def requests(self) -> list[LoggedRequest]:
+        """Return what the model saw at each request, as far as their records are kept."""
+        found: list[LoggedRequest] = []
+        dropped, entries = self._snapshot()
+        for seq, entry in enumerate(entries, dropped + 1):
+            if isinstance(entry, float):
+                continue
+            now, event = entry[:2]
+            if len(entry) == 5:
+                found.append(_logged(entry[4], seq, now, event))
+            elif type(event) is ModelResponse and found and found[-1].response is None:
+                found[-1] = msgspec.structs.replace(found[-1], response_seq=seq, response=event)
+        return found
 
     def last_change(self, field: str) -> tuple[LogRecord, FieldChange] | None:
         """Return which record last changed a field of the state, and how."""
@@ -276,9 +309,29 @@ class EventLog:
             # In place and at once: other threads go on appending to this list.
             del entries[:cut]
             self._dropped += cut
+            self._keeper.keep_only(
+                [e[4] for e in entries if not isinstance(e, float) and len(e) == 5]
+            )
             self._origin = None  # the next update may find nothing here to be counted from
         finally:
             _trimming.release()
+
+
+def _logged(kept: KeptRequest, seq: int, now: float, event: ModelRequestStart) -> LoggedRequest:
+    return LoggedRequest(
+        number=kept.number,
+        seq=seq,
+        time=now,
+        attempt=event.attempt,
+        model=kept.model,
+        provider=kept.provider,
+        thinking_level=kept.thinking_level,
+        options=kept.options,
+        executable=kept.executable,
+        transcript_length=kept.transcript_length,
+        messages=kept.messages,
+        stages=kept.stages,
+    )
 
 
 def _opening(entries: list[Any], at: int) -> tuple[Any, int]:

@@ -32,6 +32,7 @@ from pi_agent_kernel.messages import (
     UserMessage,
 )
 from pi_agent_kernel.models.retry_policy import RetryPolicy
+from pi_agent_kernel.notes import Notes
 from pi_agent_kernel.request import ClientIdentity, Model, Transport
 
 __all__ = ["STANDARD_MESSAGES", "AgentLoopConfig", "default_convert_to_llm"]
@@ -54,7 +55,7 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     the events of group S4; `retry` asks again for replies that failed;
     `prompts_are_queued` says that the prompts go back to
     `return_messages` if the run breaks before it announces them; `tasks` gets the tasks of the
-    run's tools while they run.
+    run's tools while they run; `notes` is told what a log holds beside events.
     """
 
     model: Model
@@ -91,3 +92,4 @@ class AgentLoopConfig(msgspec.Struct, kw_only=True):
     lifecycle_events: bool = False
     prompts_are_queued: bool = False
     tasks: set[object] = msgspec.field(default_factory=set[object])
+    notes: Notes = msgspec.field(default_factory=Notes)

@@ -36,6 +36,7 @@ from pi_agent_kernel.events import (
 from pi_agent_kernel.hooks import AgentRequestUpdate, PrepareRequestContext
 from pi_agent_kernel.loop_config import default_convert_to_llm
 from pi_agent_kernel.messages import AgentMessage, AssistantMessage, StopReason, ThinkingLevel
+from pi_agent_kernel.notes import SentRequest
 from pi_agent_kernel.request import StreamOptions, TranscriptContext
 from pi_agent_kernel.run import REQUEST_ABORTED, Run
 from pi_agent_kernel.streams import EventStream
@@ -46,6 +47,14 @@ __all__ = ["request_response"]
 CLOSING = 1.0
 
 _Request = tuple[TranscriptContext, StreamOptions]
+#: The options that a log may hold: no key, no header, no callback.
+_SHOWN_OPTIONS = (
+    "session_id",
+    "transport",
+    "thinking_budgets",
+    "max_retry_delay_ms",
+    "max_retries",
+)
 
 
 async def request_response(run: Run) -> AssistantMessage | None:
@@ -128,14 +137,8 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         )
         if update is not None:
             run.update(update.context, update.model, update.thinking_level)
-    messages: Sequence[AgentMessage] = run.messages
-    for name, hook in (
-        ("transform_context", config.transform_context),
-        ("before_model_request", config.before_model_request),
-    ):
-        if hook is not None and not run.aborted:
-            answer = await run.ask(name, hook(list(messages), signal), Sequence)
-            messages = messages if answer is None else answer
+    stages = await _edit_messages(run)
+    messages = stages[-1][1] if stages else run.messages
     if run.aborted:
         return None
     if config.convert_to_llm is not default_convert_to_llm:
@@ -167,7 +170,39 @@ async def _prepare(run: Run, attempt: int) -> _Request | None:
         on_response=config.on_response,
         on_provider_stream_event=config.on_provider_stream_event,
     )
+    if config.notes.on_request is not None:
+        config.notes.on_request(
+            SentRequest(
+                model=run.model,
+                messages=converted,
+                stages=stages,
+                thinking_level=cast("ThinkingLevel", run.reasoning or "off"),
+                options={
+                    name: value
+                    for name in _SHOWN_OPTIONS
+                    if (value := getattr(options, name)) is not None
+                },
+                executable=run.executable_names,
+                transcript_length=len(run.messages),
+            )
+        )
     return TranscriptContext(messages=converted), options
+
+
+async def _edit_messages(run: Run) -> list[tuple[str, Sequence[AgentMessage]]]:
+    """Ask the hooks that edit the messages of a request; returns what each made of them."""
+    config = run.config
+    messages: Sequence[AgentMessage] = run.messages
+    stages: list[tuple[str, Sequence[AgentMessage]]] = []
+    for name, hook in (
+        ("transform_context", config.transform_context),
+        ("before_model_request", config.before_model_request),
+    ):
+        if hook is not None and not run.aborted:
+            answer = await run.ask(name, hook(list(messages), run.signal), Sequence)
+            messages = messages if answer is None else answer
+            stages.append((name, messages))
+    return stages
 
 
 async def _stream(

@@ -55,6 +55,7 @@ class Run:
         "backend",
         "config",
         "emit",
+        "executable_names",
         "identity",
         "last_turn",
         "messages",
@@ -114,6 +115,7 @@ class Run:
         self.tools_by_name: dict[str, AgentTool] = {
             tool.name: tool for tool in reversed(self.tools)
         }
+        self.executable_names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         self._executable: list[Tool] = [to_tool_declaration(tool) for tool in self.tools]
         self._replay = Replay(self.messages)
         self._declared_at = -1
