@@ -218,13 +218,6 @@ class NotebookAgent(Agent):
                 return message.text
         return ""
 
-    def queued_messages(self) -> dict[str, list[AgentMessage]]:
-        """Return what is queued: under "steer" and "follow", the next one first."""
-        return {
-            "steer": self._queues.steering.messages(),
-            "follow": self._queues.follow_up.messages(),
-        }
-
     def undo(self, turns: int = 1) -> SetAside:
         """Go back by some turns; they are set aside, and `switch` brings them back.
 

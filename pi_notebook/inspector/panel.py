@@ -139,7 +139,6 @@ class Panel:
 
     name: str
     title: str
-    count: int | None = None
     blocks: tuple[Block, ...] = ()
     rows: Rows | None = None
     aside: tuple[Block, ...] = ()

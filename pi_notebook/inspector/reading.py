@@ -72,6 +72,8 @@ class Reading:
         #: Every record, updates that follow each other as one.
         self.steps: list[Step] = []
         self.runs: list[Run] = []
+        #: The records of the requests.
+        self.requests: list[int] = []
         #: Which record last changed each field of the state.
         self.writers: dict[str, Step] = {}
         #: Which record may last have changed the replayed prompt.
@@ -125,6 +127,7 @@ class Reading:
                 if isinstance(step, LogRecord) and isinstance(step.event, MessageEnd):
                     self._appended.pop(id(step.event.message), None)
             del self.steps[:cut]
+            del self.requests[: bisect_left(self.requests, first)]
             self.runs = [run for run in self.runs if (run.last or self.seq + 1) >= first]
 
     def _take(self, step: Step) -> None:
@@ -166,6 +169,7 @@ class Reading:
             case TurnEnd(message=message):
                 self._close("turn", step, "bad" if message.error_message else "ok")
             case ModelRequestStart(model=model):
+                self.requests.append(step.seq)
                 self._begin("request", "request", model, step)
             case ModelResponse(stop_reason=reason):
                 failed = reason in ("error", "aborted")
