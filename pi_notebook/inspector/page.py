@@ -29,6 +29,8 @@ __all__ = ["BAR_HEIGHT", "LANE_HEIGHT", "LONGEST_PAGE", "inspector_style", "page
 LONGEST_PAGE = 160_000
 #: Rows that a page keeps of a long list, at most.
 MOST_ROWS = {"transcript": 40, "events": 150, "requests": 20, "usage": 60}
+#: Rows around the one that is meant.
+AROUND = 15
 LANE_HEIGHT = 28
 BAR_HEIGHT = 16
 
@@ -73,6 +75,7 @@ def inspector_style() -> str:
 def saved_rows(rows: Rows, most: int) -> tuple[int, int]:
     """Return which part of a long list is kept: the last rows, or those around the one meant."""
     if rows.at is not None:
+        most = min(most, AROUND)
         start = max(0, min(rows.at - most // 2, rows.total - most))
     else:
         start = max(0, rows.total - most)
@@ -100,7 +103,8 @@ def _panel(panel: Panel, most: int) -> str:
         marked = None if panel.rows.at is None else panel.rows.at - start
         if start:
             main += f'<p class="pi-out">{start} earlier rows are left out</p>'
-        main += _table(panel.rows.layout, rows, marked)
+        table = _table(panel.rows.layout, rows, marked)
+        main += f'<div class="pi-long" tabindex="0">{table}</div>'
         if stop < panel.rows.total:
             main += f'<p class="pi-out">{panel.rows.total - stop} later rows are left out</p>'
     if not panel.aside:

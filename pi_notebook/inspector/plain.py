@@ -33,7 +33,7 @@ def plain_inspector(scene: Scene, *, query: EventQuery | None = None) -> str:
         scene: What to show.
         query: Which events are wanted.
     """
-    pieces: list[str] = []
+    pieces = [scene.words.line(repr(scene.agent), WIDTH)]
     titles = tab_titles(scene)
     for name in SHOWN:
         if name not in titles:
@@ -41,6 +41,8 @@ def plain_inspector(scene: Scene, *, query: EventQuery | None = None) -> str:
         panel = panel_of(scene, name, query)
         lines = [titled(*titles[name])]
         for block in panel.blocks:
+            if name == "tools" and isinstance(block, Note) and block.tone == "warn":
+                continue  # the state has said so
             lines.extend(f"  {line}" for line in _block(block))
         if panel.rows is not None and panel.rows.total:
             start, stop = saved_rows(panel.rows, MOST_ROWS)
@@ -72,25 +74,27 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _rows(layout: Layout, rows: Sequence[Row]) -> Iterator[str]:
-    """Set the rows in columns; what is long gives way."""
-    table = [
-        [
-            f"{cell} [{', '.join(tag.text for tag in row.tags)}]"
-            if kind == "v" and row.tags
-            else cell
-            for cell, (_, kind) in zip(row.cells, layout.columns, strict=True)
-        ]
-        for row in rows
-    ]
+    """Set the rows in columns; the text gives way where the line is too long."""
+    kinds = [kind for _, kind in layout.columns]
     widths = [
-        min(max((len(cells[at]) for cells in table), default=0), LONGEST_NAME if kind != "v" else WIDTH)
-        for at, (_, kind) in enumerate(layout.columns)
+        min(max((len(row.cells[at]) for row in rows), default=0), LONGEST_NAME)
+        for at in range(len(kinds))
     ]
-    others = sum(width + 2 for width, (_, kind) in zip(widths, layout.columns, strict=True) if kind != "v")
-    for cells in table:
-        line: list[str] = []
-        for cell, width, (_, kind) in zip(cells, widths, layout.columns, strict=True):
-            room = max(20, WIDTH - others) if kind == "v" else width
-            shown = cell if len(cell) <= max(room, 1) else f"{cell[: room - 1]}…"
-            line.append(shown.ljust(min(width, room)))
-        yield "  ".join(line)
+    others = sum(width + 2 for width, kind in zip(widths, kinds, strict=True) if kind != "v")
+    room = max(20, WIDTH - others)
+    texts = [_with_tags(row, kinds.index("v"), room) for row in rows]
+    longest = max(map(len, texts), default=0)
+    for row, text in zip(rows, texts, strict=True):
+        yield "  ".join(
+            text.ljust(longest) if kind == "v" else _cut(cell, width).ljust(width)
+            for cell, kind, width in zip(row.cells, kinds, widths, strict=True)
+        )
+
+
+def _with_tags(row: Row, at: int, room: int) -> str:
+    tags = "".join(f" [{tag.text}]" for tag in row.tags)
+    return _cut(row.cells[at], max(20, room - len(tags))) + tags
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: max(0, room - 1)]}…"

@@ -99,7 +99,8 @@ def events_panel(scene: Scene, query: EventQuery | None = None) -> Panel:
                 at = None
     layout = LAYOUT if scene.exact else PLAIN_LAYOUT
     rows = Rows(layout, total, read, at=at)
-    return Panel("events", "Events", blocks=tuple(blocks), rows=rows)
+    aside = () if query.seq is None else event_details(scene, query.seq)
+    return Panel("events", "Events", blocks=tuple(blocks), rows=rows, aside=aside)
 
 
 def event_details(scene: Scene, ref: int) -> tuple[Block, ...]:

@@ -23,9 +23,7 @@ LAYOUT = Layout(
     "requests",
     (("request", "k"), ("what the model saw", "v"), ("tokens in", "n"), ("cached", "n"), ("event", "n")),
 )
-MESSAGES = Layout(
-    "transcript", (("at", "k"), ("role", "s"), ("message", "v"), ("tokens", "n"), ("", "n"))
-)
+MESSAGES = Layout("sent", (("at", "k"), ("role", "s"), ("message", "v"), ("tokens", "n")))
 #: Messages of a request that are told one by one, and characters of each; fewer where the page is
 #: saved.
 MOST_MESSAGES, LONGEST_MESSAGE = 60, 4_000
@@ -146,7 +144,7 @@ def _sent(scene: Scene, place: int, message: Any) -> Row:
     row = message_row(scene, place, message, added_by="")
     parts = scene.words.message_parts(message)
     more = "\n".join(part.text for part in parts)
-    return Row(row.cells, tags=row.tags, tone=row.tone, more=more[: LONGEST_MESSAGE if scene.exact else LONGEST_SAVED])
+    return Row(row.cells[:-1], tags=row.tags, tone=row.tone, more=more[: LONGEST_MESSAGE if scene.exact else LONGEST_SAVED])
 
 
 def _difference(scene: Scene, before: list[Any], after: list[Any]) -> str:

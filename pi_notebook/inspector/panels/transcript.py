@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pi_agent_kernel.json_value import thaw
+from pi_agent_kernel.log import HostCall
 from pi_agent_kernel.messages import AssistantMessage, SystemMessage, text_of
 
 from pi_notebook.inspector.panel import Layout, Listing, Note, Panel, Row, Rows, Tag
@@ -96,13 +97,17 @@ def message_details(scene: Scene, ref: int) -> tuple[Block, ...]:
         return ()
     message = messages[ref]
     role = scene.words.line(str(getattr(message, "role", "")), 40)
-    added = _added_by(scene, message) or "the host, or before the log began"
-    return (Note(f"{ref} {role}", f"added by {added}"), *scene.words.message_parts(message))
+    added = _added_by(scene, message)
+    by = {"host": "put there by the host", "start": "there from the start"}
+    return (Note(f"{ref} {role}", by.get(added, f"appended by {added}")), *scene.words.message_parts(message))
 
 
 def _added_by(scene: Scene, message: AgentMessage) -> str:
     seq = scene.reading.appended_by(message)
-    return "host" if seq is None else f"#{seq}"
+    if seq is not None:
+        return f"#{seq}"
+    host_wrote = any(isinstance(one.event, HostCall) for one in scene.reading.prompt_writers)
+    return "host" if host_wrote else "start"
 
 
 def _characters(message: AgentMessage) -> int:
