@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pi_notebook.render.live import Publish, View
     from pi_notebook.render.widget import RunControls
 
-__all__ = ["cell_id", "flush_figures", "is_headless", "publish", "shell", "view"]
+__all__ = [
+    "cell_id", "flush_figures", "is_headless", "is_live", "publish", "shell", "updating", "view",
+]  # fmt: skip
 
 HEADLESS = "PI_NOTEBOOK_HEADLESS"
 
@@ -37,6 +39,21 @@ def is_headless() -> bool:
         return wish not in ("0", "false", "no", "off")
     request = _request()
     return request is not None and not request.get("content", {}).get("allow_stdin", True)
+
+
+def is_live() -> bool:
+    """Tell whether outputs can be updated and somebody watches them: a notebook."""
+    ipython = shell()
+    return (
+        getattr(ipython, "kernel", None) is not None
+        and not is_headless()
+        and type(ipython.display_pub).__name__ != "CapturingDisplayPublisher"
+    )
+
+
+def updating() -> Publish:
+    """Make the sender of one output of the running cell, which may be updated later."""
+    return _publisher(lambda send: send())
 
 
 def cell_id() -> str | None:

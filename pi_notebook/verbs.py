@@ -14,6 +14,7 @@ from pi_notebook.budget import cost_is_known
 from pi_notebook.cassettes import cassettes
 from pi_notebook.cell_options import THINKING_LEVELS
 from pi_notebook.errors import AgentUnavailable
+from pi_notebook.inspect_verb import show_inspector
 from pi_notebook.model_verbs import show_model, show_models
 from pi_notebook.registry import agents
 from pi_notebook.render.status import columns_bundle, table_bundle
@@ -342,6 +343,7 @@ def _help(text: str) -> None:
                 ("%agent steer TEXT", "tell it something after its current turn"),
                 ("%agent follow TEXT", "tell it something when it would stop"),
                 ("%agent queue [clear]", "show what steer and follow have queued, or drop it"),
+                ("%agent inspect [EVENT]", "look inside: state, transcript, events, requests"),
                 ("%agent help", "show this"),
             ]
         )
@@ -372,6 +374,7 @@ _VERBS: dict[str, Callable[[str], None]] = {
     "switch": _switch,
     "export": _export,
     "cost": _cost,
+    "inspect": show_inspector,
     "help": _help,
 }
 

@@ -64,7 +64,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cell_options", "cell_run", "shown_run"),
         ("notebook_agent", "registry"),
         ("inspector",),
-        ("model_verbs", "verbs", "magics", "completion"),
+        ("inspect_verb", "model_verbs", "verbs", "magics", "completion"),
         ("extension",),
         ("",),
         ("kernel_process",),

@@ -90,7 +90,10 @@ class _Order:
 
     def __init__(self, run: Run, spans: list[Span], reading: Reading) -> None:
         self._reading = reading
-        self._seqs = (spans[0].seq if len(spans) < len(run.spans) else run.seq, run.last or reading.seq)
+        self._seqs = (
+            spans[0].seq if len(spans) < len(run.spans) else run.seq,
+            run.last or reading.seq,
+        )
         self._first = self._place(self._seqs[0])
         self._length = max(1, self._place(self._seqs[1]) - self._first)
 
@@ -117,7 +120,11 @@ def _lanes(spans: list[Span]) -> list[tuple[int, Span]]:
     for span in spans:
         lane = 0
         if span.kind == "tool":
-            free = [n for n, other in enumerate(busy) if other.last is not None and other.last < span.seq]
+            free = [
+                n
+                for n, other in enumerate(busy)
+                if other.last is not None and other.last < span.seq
+            ]
             if free:
                 lane = free[0]
                 busy[lane] = span

@@ -119,9 +119,7 @@ def _block(block: Block) -> str:
             return _table(layout, rows, None)
         case Note(about=about, text=text, tone=tone):
             classes = f"pi-say pi-{tone}" if tone else "pi-say"
-            return (
-                f'<p class="{classes}"><strong>{_escaped(about)}</strong> {_escaped(text)}</p>'
-            )
+            return f'<p class="{classes}"><strong>{_escaped(about)}</strong> {_escaped(text)}</p>'
         case Listing():
             return _listing(block)
         case Chart():
@@ -145,7 +143,8 @@ def _listing(listing: Listing) -> str:
 def _table(layout: Layout, rows: Sequence[Row], marked: int | None) -> str:
     kinds = [kind for _, kind in layout.columns]
     head = "".join(
-        f'<th scope="col" class="pi-{kind}">{_escaped(title)}</th>' for title, kind in layout.columns
+        f'<th scope="col" class="pi-{kind}">{_escaped(title)}</th>'
+        for title, kind in layout.columns
     )
     body = "".join(_row(row, kinds, marked=place == marked) for place, row in enumerate(rows))
     return (

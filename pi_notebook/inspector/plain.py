@@ -64,9 +64,7 @@ def _block(block: Block) -> Iterator[str]:
             yield f"{'! ' if tone in ('warn', 'bad') else ''}{about} {text}"
         case Listing(title=title, text=text):
             lines = text.split("\n")
-            more = [f"… {len(lines) - LONGEST_LISTING} more lines"] * (
-                len(lines) > LONGEST_LISTING
-            )
+            more = [f"… {len(lines) - LONGEST_LISTING} more lines"] * (len(lines) > LONGEST_LISTING)
             yield f"{title}: {lines[0]}"
             yield from (f"  {line[:WIDTH]}" for line in (*lines[1:LONGEST_LISTING], *more))
         case Chart():

@@ -131,7 +131,9 @@ class Words:
                 return self.line(said or ("thinking" if thought else NOTHING), limit)
             case ToolResultMessage():
                 shown = text_of(message.content)[: limit + LOOKED_AT]
-                return self.line(f"{message.tool_name} → {shown or _blocks(message.content)}", limit)
+                return self.line(
+                    f"{message.tool_name} → {shown or _blocks(message.content)}", limit
+                )
             case _:
                 content: Any = getattr(message, "content", None) or ()
                 shown = text_of(content)[: limit + LOOKED_AT]

@@ -64,9 +64,7 @@ def queues_panel(scene: Scene) -> Panel:
     if approvals is not None:
         policy = approvals.for_run or approvals.policy
         answers = {**policy.effects, **policy.tools}
-        rules = [
-            Row((scene.words.line(name, 60), answer, "")) for name, answer in answers.items()
-        ]
+        rules = [Row((scene.words.line(name, 60), answer, "")) for name, answer in answers.items()]
         blocks.append(Table(RULES, tuple(rules)))
     blocks.append(Listing("how much one poll delivers", modes))
     title = "Queues & approvals" if approvals is not None else "Queues"

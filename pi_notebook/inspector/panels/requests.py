@@ -21,7 +21,13 @@ __all__ = ["cached_share", "request_details", "requests_panel"]
 
 LAYOUT = Layout(
     "requests",
-    (("request", "k"), ("what the model saw", "v"), ("tokens in", "n"), ("cached", "n"), ("event", "n")),
+    (
+        ("request", "k"),
+        ("what the model saw", "v"),
+        ("tokens in", "n"),
+        ("cached", "n"),
+        ("event", "n"),
+    ),
 )
 MESSAGES = Layout("sent", (("at", "k"), ("role", "s"), ("message", "v"), ("tokens", "n")))
 #: Messages of a request that are told one by one, and characters of each; fewer where the page is
@@ -73,7 +79,9 @@ def request_details(
     ]
     if request.attempt > 1:
         said.append(f"attempt {request.attempt}")
-    said.append(f"#{request.seq}" + (f" to #{request.response_seq}" if request.response_seq else ""))
+    said.append(
+        f"#{request.seq}" + (f" to #{request.response_seq}" if request.response_seq else "")
+    )
     blocks: list[Block] = [Note(f"Request {request.number}", " · ".join(said))]
     if request.stages:
         counts = [f"transcript: {request.transcript_length} messages"]
@@ -94,7 +102,11 @@ def request_details(
     able = ", ".join(words.line(name, 60) for name in request.executable) or "none"
     blocks.append(Listing("tools", f"declared: {declared}\nexecutable: {able}"))
     blocks.append(Listing("prompt", words.text(request.system_prompt) or "empty"))
-    options = {name: value for name, value in request.options.items() if scene.exact or name != "session_id"}
+    options = {
+        name: value
+        for name, value in request.options.items()
+        if scene.exact or name != "session_id"
+    }
     if options:
         blocks.append(Listing("settings", words.text(json_text(options))))
     return tuple(blocks)
@@ -144,7 +156,12 @@ def _sent(scene: Scene, place: int, message: Any) -> Row:
     row = message_row(scene, place, message, added_by="")
     parts = scene.words.message_parts(message)
     more = "\n".join(part.text for part in parts)
-    return Row(row.cells[:-1], tags=row.tags, tone=row.tone, more=more[: LONGEST_MESSAGE if scene.exact else LONGEST_SAVED])
+    return Row(
+        row.cells[:-1],
+        tags=row.tags,
+        tone=row.tone,
+        more=more[: LONGEST_MESSAGE if scene.exact else LONGEST_SAVED],
+    )
 
 
 def _difference(scene: Scene, before: list[Any], after: list[Any]) -> str:

@@ -49,9 +49,16 @@ def state_panel(scene: Scene) -> Panel:
             )
         rows.append(
             Row(
-                (field.name, _value(scene, field.name), field.owner, scene.writer(_writer(scene, field.name))),
+                (
+                    field.name,
+                    _value(scene, field.name),
+                    field.owner,
+                    scene.writer(_writer(scene, field.name)),
+                ),
                 tags=tags,
-                tone="bad" if field.name == "error_message" and scene.agent.state.error_message else "",
+                tone="bad"
+                if field.name == "error_message" and scene.agent.state.error_message
+                else "",
                 ref=place,
                 more=_rule(field),
             )

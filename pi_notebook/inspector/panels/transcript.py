@@ -99,7 +99,10 @@ def message_details(scene: Scene, ref: int) -> tuple[Block, ...]:
     role = scene.words.line(str(getattr(message, "role", "")), 40)
     added = _added_by(scene, message)
     by = {"host": "put there by the host", "start": "there from the start"}
-    return (Note(f"{ref} {role}", by.get(added, f"appended by {added}")), *scene.words.message_parts(message))
+    return (
+        Note(f"{ref} {role}", by.get(added, f"appended by {added}")),
+        *scene.words.message_parts(message),
+    )
 
 
 def _added_by(scene: Scene, message: AgentMessage) -> str:

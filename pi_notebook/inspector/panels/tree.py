@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tree_details", "tree_panel"]
 
-LAYOUT = Layout(
-    "tree", (("branch", "k"), ("where", "v"), ("turns", "n"), ("messages", "n"))
-)
+LAYOUT = Layout("tree", (("branch", "k"), ("where", "v"), ("turns", "n"), ("messages", "n")))
 MOST = 200
 
 
