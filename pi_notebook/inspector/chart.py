@@ -15,6 +15,7 @@ from pi_notebook.inspector.words import seconds
 if TYPE_CHECKING:
     from pi_notebook.inspector.panel import Tone
     from pi_notebook.inspector.reading import Reading, Run, Span
+    from pi_notebook.inspector.words import Words
 
 __all__ = ["run_chart"]
 
@@ -25,20 +26,20 @@ MOST_TOOL_LANES = 4
 TICKS = 4
 
 
-def run_chart(run: Run, reading: Reading, *, exact: bool) -> Chart | None:
+def run_chart(run: Run, reading: Reading, words: Words) -> Chart | None:
     """Draw a run; None if nothing in it takes any time.
 
     Args:
         run: The run.
         reading: The log.
-        exact: Draw times, not only the order.
+        words: How to say things; exact ones draw times, others only the order.
     """
     spans = [span for span in run.spans if reading.log.first_seq <= (span.last or reading.seq)]
     if not spans:
         return None
     left_out = max(0, len(spans) - MOST_BARS)
     spans = spans[left_out:]
-    axis = _Times(run, spans, reading) if exact else _Order(run, spans, reading)
+    axis = _Times(run, spans, reading) if words.exact else _Order(run, spans, reading)
     lanes = _lanes(spans)
     tool_lanes = 1 + max((lane for lane, span in lanes if span.kind == "tool"), default=-1)
     names = ["request", *["tools", *[""] * (tool_lanes - 1)][:tool_lanes], "turn"]
@@ -48,7 +49,7 @@ def run_chart(run: Run, reading: Reading, *, exact: bool) -> Chart | None:
             start=axis.at(span, end=False),
             end=axis.at(span, end=True),
             tone=_tone(span),
-            title=_title(span, exact=exact),
+            title=_title(span, words),
             ref=span.seq,
         )
         for lane, span in lanes
@@ -149,11 +150,11 @@ def _tone(span: Span) -> Tone:
     return "ok" if span.kind == "tool" and span.outcome == "ok" else "live"
 
 
-def _title(span: Span, *, exact: bool) -> str:
+def _title(span: Span, words: Words) -> str:
     last = f" to #{span.last}" if span.last is not None else ", not ended"
-    lasted = f", {seconds(span.until - span.time)}" if exact and span.until is not None else ""
+    lasted = f", {seconds(span.until - span.time)}" if words.exact and span.until is not None else ""
     failed = ", failed" if span.outcome == "bad" else ""
-    return f"{span.name}: #{span.seq}{last}{lasted}{failed}"
+    return f"{words.line(span.name, 60)}: #{span.seq}{last}{lasted}{failed}"
 
 
 def _round_step(raw: float) -> float:

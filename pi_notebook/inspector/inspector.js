@@ -33,7 +33,7 @@ const percent = (share) => `${(share * 100).toFixed(2)}%`;
 
 function initialize({ model }) {
   const send = (message) => model.send(message);
-  const root = element("div", "pi-live");
+  const root = element("div", "pi-view");
   const style = element("style");
   const tabs = element("div", "pi-tabs");
   tabs.setAttribute("role", "tablist");

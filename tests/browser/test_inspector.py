@@ -67,8 +67,9 @@ def plot(column: str) -> str:
 
 
 def inspector(page, number):
-    """Return the live inspector of one cell."""
-    return output(page, number).locator(".pi-insp .pi-live")
+    """Return the live inspector of one cell; it is live where it can be seen."""
+    output(page, number).locator(".pi-insp").scroll_into_view_if_needed()
+    return output(page, number).locator(".pi-insp .pi-view")
 
 
 def open_tab(page, view, name):
@@ -79,7 +80,9 @@ def open_tab(page, view, name):
 
 def test_every_panel_opens_and_a_run_shows_while_it_goes_on(page, jupyter):
     """The panels show the run, what its model will be told, and go on with the next run."""
-    jupyter.notebook("inspect.ipynb", TALK, "%%agent\nHow did EMEA do?", PLOT, "pi.agent", "%%agent\nAgain")
+    jupyter.notebook(
+        "inspect.ipynb", TALK, "%%agent\nHow did EMEA do?", PLOT, "pi.agent", "%%agent\nAgain"
+    )
     open_lab(page, jupyter, "inspect.ipynb")
     for number in range(4):
         run(page, number)
@@ -94,7 +97,8 @@ def test_every_panel_opens_and_a_run_shows_while_it_goes_on(page, jupyter):
         page.set_viewport_size({"width": wide, "height": height})
         for theme in ("Light", "Dark"):
             page.evaluate(
-                "theme => document.body.setAttribute('data-jp-theme-light', theme === 'Light')", theme
+                "theme => document.body.setAttribute('data-jp-theme-light', theme === 'Light')",
+                theme,
             )
             for name in TABS:
                 open_tab(page, view, name)
@@ -166,7 +170,7 @@ def test_keys_move_through_tabs_and_rows(page, jupyter):
     view.locator(".pi-scroll").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
-    view.locator(".pi-detail").get_by_text("1 user").wait_for()
+    view.locator(".pi-detail").get_by_text("1 system").wait_for()
     page.keyboard.press("Escape")
     view.locator(".pi-detail .pi-x").wait_for(state="detached")
 
@@ -189,7 +193,7 @@ def test_the_saved_notebook_shows_the_page_without_a_kernel(page, jupyter):
     saved.get_by_text("system_prompt", exact=True).wait_for()
     saved.locator("summary", has_text=re.compile("^Events")).click()
     saved.get_by_text(re.compile("tool_execution_end forecast, error")).wait_for()
-    assert saved.locator(".pi-live").count() == 0
+    assert saved.locator(".pi-view").count() == 0
     [kinds] = [set(out["data"]) for out in jupyter.saved(name)["cells"][2]["outputs"]]
     assert kinds == {"text/plain", "text/html"}
 

@@ -66,7 +66,7 @@ def events_panel(scene: Scene, query: EventQuery | None = None) -> Panel:
     steps = list(reading.steps)
     blocks: list[Block] = []
     run = reading.run_of(query.seq)
-    chart = None if run is None else run_chart(run, reading, exact=scene.exact)
+    chart = None if run is None else run_chart(run, reading, scene.words)
     if chart is not None:
         blocks.append(chart)
     if not steps:
