@@ -18,7 +18,7 @@ from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.errors import AgentBusyError
 from pi_agent_kernel.hooks import AfterToolCallResult, BeforeToolCallResult
-from pi_agent_kernel.messages import AgentMessage, AssistantMessage, TextContent, ToolCall, text_of
+from pi_agent_kernel.messages import AssistantMessage, TextContent, ToolCall, text_of
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.models.retry_policy import RetryPolicy
 

@@ -152,7 +152,9 @@ def _tone(span: Span) -> Tone:
 
 def _title(span: Span, words: Words) -> str:
     last = f" to #{span.last}" if span.last is not None else ", not ended"
-    lasted = f", {seconds(span.until - span.time)}" if words.exact and span.until is not None else ""
+    lasted = (
+        f", {seconds(span.until - span.time)}" if words.exact and span.until is not None else ""
+    )
     failed = ", failed" if span.outcome == "bad" else ""
     return f"{words.line(span.name, 60)}: #{span.seq}{last}{lasted}{failed}"
 

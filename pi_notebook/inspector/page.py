@@ -137,7 +137,8 @@ def _listing(listing: Listing) -> str:
         )
     else:
         lines = _escaped(listing.text)
-    return f'<div class="pi-list"><div class="pi-of">{_escaped(listing.title)}</div><pre>{lines}</pre></div>'
+    title = f'<div class="pi-of">{_escaped(listing.title)}</div>'
+    return f'<div class="pi-list">{title}<pre>{lines}</pre></div>'
 
 
 def _table(layout: Layout, rows: Sequence[Row], marked: int | None) -> str:

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from pi_notebook.inspector.panel import Tone
     from pi_notebook.inspector.reading import Reading
 
-__all__ = ["Words", "number", "seconds", "tone_of"]
+__all__ = ["NOTHING", "Words", "number", "seconds", "tone_of"]
 
 LONGEST_LINE = 200
 #: Characters of a text that are looked at for one line of it.
 LOOKED_AT = 1_000
 #: More of a text than this is not searched for secrets, and not shown.
 LONGEST_SEARCHED = 200_000
-NOTHING = "–"
+NOTHING = "–"  # noqa: RUF001 - nothing
 
 
 class Words:
@@ -156,8 +156,8 @@ class Words:
                     parts.append(Listing(title, self.text("\n".join(map(_declared, tools)))))
             return tuple(parts)
         content: Any = getattr(message, "content", None) or ()
-        for block in [TextContent(text=content)] if isinstance(content, str) else content:
-            parts.append(self._part(block))
+        blocks = [TextContent(text=content)] if isinstance(content, str) else content
+        parts.extend(self._part(block) for block in blocks)
         error = getattr(message, "error_message", None)
         if error:
             parts.append(Listing(str(getattr(message, "stop_reason", "error")), self.text(error)))

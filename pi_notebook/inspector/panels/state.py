@@ -10,6 +10,7 @@ from pi_agent_kernel.state import FIELDS
 
 from pi_notebook.inspector.panel import Layout, Listing, Note, Panel, Row, Table, Tag
 from pi_notebook.inspector.panels.tools import difference, difference_notes
+from pi_notebook.inspector.words import NOTHING
 
 if TYPE_CHECKING:
     from pi_agent_kernel.state import Field
@@ -83,8 +84,9 @@ def state_details(scene: Scene, ref: int) -> tuple[Block, ...]:
     blocks.append(Listing("rule", _rule(field)))
     step = _writer(scene, field.name)
     if step is not None:
-        said = f"{scene.writer(step)}\n{scene.words.event(step)}\n{scene.words.changes(step, scene.reading)}"
-        blocks.append(Listing("last written by", said))
+        words = scene.words
+        said = (scene.writer(step), words.event(step), words.changes(step, scene.reading))
+        blocks.append(Listing("last written by", "\n".join(filter(None, said))))
     return tuple(blocks)
 
 
@@ -126,7 +128,7 @@ def _value(scene: Scene, name: str) -> str:
             return scene.words.value([tool.name for tool in state.tools])
         case "streaming_message":
             streaming = state.streaming_message
-            return "–" if streaming is None else scene.words.message(streaming)
+            return NOTHING if streaming is None else scene.words.message(streaming)
         case "pending_tool_calls":
             calls = sorted(state.pending_tool_calls)
             return ", ".join(scene.words.called_id(one, scene.reading) for one in calls) or "∅"
@@ -138,7 +140,7 @@ def _whole(scene: Scene, name: str) -> str:
     state = scene.agent.state
     match name:
         case "system_prompt" | "error_message":
-            return scene.words.text(getattr(state, name) or "–")
+            return scene.words.text(getattr(state, name) or NOTHING)
         case "messages":
             roles = [str(getattr(message, "role", "")) for message in state.messages]
             counts = {role: roles.count(role) for role in dict.fromkeys(roles)}

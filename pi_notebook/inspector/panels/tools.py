@@ -70,18 +70,24 @@ def difference_notes(scene: Scene, found: ToolDifference) -> tuple[Note, ...]:
     for tools, text in (
         (
             found.not_declared,
-            f"{NOT_DECLARED}: the model does not know {{it}}. The {when} will announce {{it}} "
-            "(tools_added) before your message.",
+            (
+                f"{NOT_DECLARED}: the model does not know {{it}}. The {when} will announce {{it}} "
+                "(tools_added) before your message."
+            ),
         ),
         (
             found.not_executable,
-            f"{NOT_EXECUTABLE}: the model may call {{it}}, and the call fails. The {when} will "
-            "take {it} back (tools_removed).",
+            (
+                f"{NOT_EXECUTABLE}: the model may call {{it}}, and the call fails. The {when} will "
+                "take {it} back (tools_removed)."
+            ),
         ),
         (
             found.redefined,
-            f"{REDEFINED}, and has changed since. The {when} will declare {{it}} anew "
-            "(tools_removed, tools_added).",
+            (
+                f"{REDEFINED}, and has changed since. The {when} will declare {{it}} anew "
+                "(tools_removed, tools_added)."
+            ),
         ),
     ):
         if tools:
