@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pi_notebook.inspector.live import LiveInspector
 
-__all__ = ["inspect", "show_agents_in_cells"]
+__all__ = ["inspect", "show_agents_by_name", "show_agents_in_cells"]
 
 #: The live views; an agent has one, the newest.
 _live: list[tuple[Agent, LiveInspector]] = []
@@ -90,6 +90,20 @@ def show_agents_in_cells() -> None:
     _shells.append(shell)
     shell.display_formatter.ipython_display_formatter.for_type(Agent, inspect)
     shell.events.register("post_run_cell", _after_cell)
+
+
+def show_agents_by_name() -> None:
+    """Undo `show_agents_in_cells`, and close what is live."""
+    from pi_agent_kernel.agent import Agent
+
+    for _, view in _live:
+        view.close()
+    _live.clear()
+    shell = frontend.shell()
+    if any(known is shell for known in _shells):
+        _shells.remove(shell)
+        shell.display_formatter.ipython_display_formatter.pop(Agent, None)
+        shell.events.unregister("post_run_cell", _after_cell)
 
 
 def _after_cell(*_result: object) -> None:
