@@ -171,7 +171,8 @@ class LiveInspector:
 
     def _listen(self, event: AgentEvent, _signal: AbortSignal) -> None:
         if isinstance(event, AgentIdle):
-            self.refresh()
+            # After the run, which waits for its listeners; a cell's end does it, too.
+            current_backend().later(0, self.refresh)
             current_backend().later(RENEWED_AFTER, self._renew_page)
         elif self.in_sight and not self._ticking:
             self._ticking = True
