@@ -98,6 +98,7 @@ class LiveInspector:
         self._scene: Scene | None = None
         self._number = 0
         self._seen = -1  # the last record that the page knows of
+        self._steps = -1
         self._ticking = False
         self._unsubscribe: Callable[[], None] | None = None
         self._widget: Any = None
@@ -137,13 +138,17 @@ class LiveInspector:
             else:
                 loop.call_later(RENEWED_AFTER, self._renew_page)
 
-    def refresh(self) -> None:
-        """Send what has changed, if somebody sees it."""
+    def refresh(self, *, deltas_only: bool = False) -> None:
+        """Send what has changed, if somebody sees it.
+
+        Args:
+            deltas_only: Nothing but the log can have changed.
+        """
         with self._lock:
             if not self.in_sight:
                 return
             self._seen = self._agent.log.last_seq
-            message = self._changes()
+            message = self._changes(deltas_only=deltas_only)
             if message:
                 self._number += 1
                 self._widget.send({"t": "d", "n": self._number, **message})
@@ -181,15 +186,19 @@ class LiveInspector:
     def _tick(self) -> None:
         self._ticking = False
         if self.in_sight and self._agent.log.last_seq != self._seen:
-            self.refresh()
+            self.refresh(deltas_only=True)
         if self.in_sight and self._agent.state.is_streaming:
             self._ticking = True
             current_backend().later(INTERVAL, self._tick)
 
     # ---------------------------------------------------------------------------- the view
 
-    def _changes(self) -> dict[str, Any]:
-        """Return what the page does not know yet."""
+    def _changes(self, *, deltas_only: bool = False) -> dict[str, Any]:
+        """Return what the page does not know yet.
+
+        Args:
+            deltas_only: Nothing but the log can have changed.
+        """
         scene = self._scene = self._scene or Scene.of(self._agent, exact=True)
         scene.reading.update()
         message: dict[str, Any] = {}
@@ -203,6 +212,11 @@ class LiveInspector:
         foot = self._said(scene)
         if foot != self._foot:
             message["foot"] = self._foot = foot
+        # Deltas only make the message that streams longer, which most panels do not show.
+        steps = len(scene.reading.steps)
+        if steps == self._steps and self._tab not in ("state", "events") and deltas_only:
+            return message
+        self._steps = steps
         panel = panel_of(scene, self._tab, self._query)
         total = 0 if panel.rows is None else panel.rows.total
         window = self._window
