@@ -2,7 +2,7 @@
 
     %load_ext pi_notebook          the magics %%agent and %agent
     import pi_notebook as pi       pi.agent, pi.agents, @pi.tool, pi.record, pi.replay,
-                                   @pi.on, @pi.before, @pi.after, pi.hooks, pi.explain
+                                   @pi.on, @pi.before, @pi.after, pi.hooks, pi.explain, pi.inspect
 
 Importing it imports neither IPython nor a provider; each name is looked up when it is used.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pi_notebook.errors import AgentFailed as AgentFailed
     from pi_notebook.errors import AgentUnavailable as AgentUnavailable
     from pi_notebook.explain_verb import explain as explain
+    from pi_notebook.inspector import inspect as inspect
     from pi_notebook.notebook_agent import NotebookAgent as NotebookAgent
     from pi_notebook.registry import Agents as Agents
 
@@ -41,6 +42,7 @@ __all__ = [
     "before",
     "explain",
     "hooks",
+    "inspect",
     "load_ipython_extension",
     "on",
     "record",
@@ -90,6 +92,10 @@ def __getattr__(name: str) -> Any:
         from pi_notebook.cell_hooks import hooks
 
         return hooks if name == "hooks" else getattr(hooks, name)
+    if name == "inspect":
+        from pi_notebook.inspector import inspect
+
+        return inspect
     if name in ("record", "replay"):
         from pi_notebook import cassettes
 

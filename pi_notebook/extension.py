@@ -11,6 +11,7 @@ from pi_agent_kernel.errors import ModelError
 from pi_notebook.completion import install_completions, remove_completions
 from pi_notebook.config import PiNotebook
 from pi_notebook.errors import CellError
+from pi_notebook.inspector import show_agents_by_name, show_agents_in_cells
 from pi_notebook.kernel_compat import why_unsupported
 from pi_notebook.magics import agent_magic
 from pi_notebook.model_verbs import warm_in_background
@@ -57,6 +58,7 @@ def load(shell: Any) -> None:
     cells = AgentCells(shell)
     cells.install()
     install_completions(shell)
+    show_agents_in_cells()
     _loaded.append(_Loaded(shell, cells, config))
     try:
         chosen = agents.prepare()
@@ -75,6 +77,7 @@ def unload(shell: Any) -> None:
         _loaded.remove(loaded)
         loaded.cells.remove()
         remove_completions(shell)
+        show_agents_by_name()
         shell.configurables.remove(loaded.config)
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop(MAGIC, None)

@@ -26,9 +26,11 @@ __all__ = [
     "flush_figures",
     "is_headless",
     "is_kernel",
+    "is_live",
     "publish",
     "shell",
     "show_widget",
+    "updating",
     "view",
 ]
 
@@ -53,6 +55,21 @@ def is_headless() -> bool:
 def is_kernel() -> bool:
     """Tell whether a kernel runs this, and not a terminal or a script."""
     return getattr(shell(), "kernel", None) is not None
+
+
+def is_live() -> bool:
+    """Tell whether outputs can be updated and somebody watches them: a notebook."""
+    ipython = shell()
+    return (
+        getattr(ipython, "kernel", None) is not None
+        and not is_headless()
+        and type(ipython.display_pub).__name__ != "CapturingDisplayPublisher"
+    )
+
+
+def updating() -> Publish:
+    """Make the sender of one output of the running cell, which may be updated later."""
+    return _publisher(lambda send: send())
 
 
 def cell_id() -> str | None:

@@ -18,7 +18,7 @@ from pi_agent_kernel.agent import Agent
 from pi_agent_kernel.awaiting import is_awaitable
 from pi_agent_kernel.errors import AgentBusyError
 from pi_agent_kernel.hooks import AfterToolCallResult, BeforeToolCallResult, TurnDecision
-from pi_agent_kernel.messages import AgentMessage, AssistantMessage, TextContent, ToolCall, text_of
+from pi_agent_kernel.messages import AssistantMessage, TextContent, ToolCall, text_of
 from pi_agent_kernel.models.catalog import choose_model
 from pi_agent_kernel.models.retry_policy import RetryPolicy
 from pi_agent_kernel.notes import name_of
@@ -225,13 +225,6 @@ class NotebookAgent(Agent):
             if isinstance(message, AssistantMessage) and not _is_unfinished(message):
                 return message.text
         return ""
-
-    def queued_messages(self) -> dict[str, list[AgentMessage]]:
-        """Return what is queued: under "steer" and "follow", the next one first."""
-        return {
-            "steer": self._queues.steering.messages(),
-            "follow": self._queues.follow_up.messages(),
-        }
 
     def undo(self, turns: int = 1) -> SetAside:
         """Go back by some turns; they are set aside, and `switch` brings them back.

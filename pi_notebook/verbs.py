@@ -15,6 +15,7 @@ from pi_notebook.cassettes import cassettes
 from pi_notebook.cell_options import THINKING_LEVELS
 from pi_notebook.errors import AgentUnavailable
 from pi_notebook.explain_verb import show_explanation
+from pi_notebook.inspect_verb import show_inspector
 from pi_notebook.model_verbs import show_model, show_models
 from pi_notebook.registry import agents
 from pi_notebook.render.status import columns_bundle, table_bundle
@@ -344,6 +345,7 @@ def _help(text: str) -> None:
                 ("%agent steer TEXT", "tell it something after its current turn"),
                 ("%agent follow TEXT", "tell it something when it would stop"),
                 ("%agent queue [clear]", "show what steer and follow have queued, or drop it"),
+                ("%agent inspect [EVENT]", "look inside: state, transcript, events, requests"),
                 ("%agent help", "show this"),
             ]
         )
@@ -375,6 +377,7 @@ _VERBS: dict[str, Callable[[str], None]] = {
     "export": _export,
     "cost": _cost,
     "explain": show_explanation,
+    "inspect": show_inspector,
     "help": _help,
 }
 

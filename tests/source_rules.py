@@ -71,7 +71,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cell_options", "cell_run", "shown_run"),
         ("notebook_agent", "registry"),
         ("inspector",),
-        ("model_verbs", "explain_verb", "verbs", "magics", "completion"),
+        ("inspect_verb", "model_verbs", "explain_verb", "verbs", "magics", "completion"),
         ("extension",),
         ("",),
         ("kernel_process",),

@@ -413,6 +413,13 @@ class Agent:
         """Return what would be delivered next: steering if any, else follow-up (QU-05)."""
         return self._queues.peek()
 
+    def queued_messages(self) -> dict[str, list[AgentMessage]]:
+        """Return all that is queued: under "steer" and "follow", the next one first."""
+        return {
+            "steer": self._queues.steering.messages(),
+            "follow": self._queues.follow_up.messages(),
+        }
+
     def has_queued_messages(self) -> bool:
         """Say whether anything is queued (QU-05)."""
         return len(self._queues) > 0

@@ -8,7 +8,6 @@ answer costs little more than its text.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from time import monotonic
@@ -20,6 +19,7 @@ from pi_agent_kernel.events import (
     AgentEvent,
     AgentStart,
     AssistantMessageUpdate,
+    MessageEnd,
     MessageUpdate,
     ModelRequestStart,
     ModelResponse,
@@ -30,7 +30,7 @@ from pi_agent_kernel.messages import AgentMessage, AssistantMessage
 from pi_agent_kernel.notes import Awaited, Notes, SentRequest, calling_line
 from pi_agent_kernel.request_log import KeptRequest, LoggedRequest, RequestKeeper
 
-__all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord"]
+__all__ = ["EventLog", "FieldChange", "HostCall", "LogRecord", "UpdateSpan"]
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,17 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     def type(self) -> str:
         """The event's wire string, or "host_call"."""
         return self.event.type
+
+
+class UpdateSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Stand for updates of one message that follow each other: `seq` to `last`, both counted."""
+
+    type: ClassVar[str] = "message_update"
+
+    seq: int
+    last: int
+    time: float
+    until: float
 
 
 _trimming = threading.Lock()
@@ -202,20 +213,7 @@ class EventLog:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[LogRecord]:
-        first: Any = None
-        offset = 0
-        dropped, entries = self._snapshot()
-        for seq, entry in enumerate(entries, dropped + 1):
-            if isinstance(entry, float):
-                offset += 1
-                yield _update(seq, entry, _later(first, offset), _later(first, offset - 1))
-            elif len(entry) == 4:
-                now, first, _, before = entry
-                offset = 0
-                yield _update(seq, now, first, before)
-            else:
-                now, event, changes = entry[:3]
-                yield LogRecord(seq=seq, time=now, event=event, flat=changes or ())
+        return self.since(1)
 
     def _snapshot(self) -> tuple[int, list[Any]]:
         with _trimming:
@@ -225,7 +223,17 @@ class EventLog:
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"The log has {count} records; index {index} is outside.")
-        return next(itertools.islice(iter(self), index % count, None))
+        return next(self.since(self._dropped + index % count + 1))
+
+    @property
+    def first_seq(self) -> int:
+        """The number of the oldest record that is kept, or will be the first."""
+        return self._dropped + 1
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest record; 0 before the first."""
+        return self._dropped + len(self._entries)
 
     @property
     def max_events(self) -> int | None:
@@ -249,8 +257,41 @@ class EventLog:
         return self[index]
 
     def since(self, seq: int) -> Iterator[LogRecord]:
-        """Iterate the records from this number on."""
-        return (record for record in self if record.seq >= seq)
+        """Iterate the records from this number on; what was before it is not read."""
+        dropped, entries = self._snapshot()
+        at = max(0, seq - dropped - 1)
+        first, offset = _opening(entries, at)
+        for number, entry in enumerate(entries[at:], dropped + at + 1):
+            if isinstance(entry, float):
+                offset += 1
+                yield _update(number, entry, _later(first, offset), _later(first, offset - 1))
+            elif len(entry) == 4:
+                now, first, _, before = entry
+                offset = 0
+                yield _update(number, now, first, before)
+            else:
+                now, event, changes = entry[:3]
+                yield LogRecord(seq=number, time=now, event=event, flat=changes or ())
+
+    def folded(self, since: int = 1) -> Iterator[LogRecord | UpdateSpan]:
+        """Iterate the records from a number on; updates that follow each other come as one."""
+        dropped, entries = self._snapshot()
+        at = max(0, since - dropped - 1)
+        opened: int | None = None
+        began = until = 0.0
+        for number, entry in enumerate(entries[at:], dropped + at + 1):
+            if isinstance(entry, float) or len(entry) == 4:
+                until = entry if isinstance(entry, float) else entry[0]
+                if opened is None:
+                    opened, began = number, until
+                continue
+            if opened is not None:
+                yield UpdateSpan(seq=opened, last=number - 1, time=began, until=until)
+                opened = None
+            now, event, changes = entry[:3]
+            yield LogRecord(seq=number, time=now, event=event, flat=changes or ())
+        if opened is not None:
+            yield UpdateSpan(seq=opened, last=dropped + len(entries), time=began, until=until)
 
     def of_type(self, *kinds: str) -> list[LogRecord]:
         """Return the records of these types, by wire string."""
@@ -372,6 +413,19 @@ def _logged(kept: KeptRequest, seq: int, now: float, event: ModelRequestStart) -
         messages=kept.messages,
         stages=kept.stages,
     )
+
+
+def _opening(entries: list[Any], at: int) -> tuple[Any, int]:
+    """Find the update from which those at an index are counted, and how many lie between."""
+    offset = 0
+    for entry in reversed(entries[:at]):
+        if isinstance(entry, float):
+            offset += 1
+        elif len(entry) == 4:
+            return entry[1], offset
+        elif isinstance(entry[1], MessageEnd):
+            break
+    return None, 0
 
 
 def _later(first: MessageUpdate, offset: int) -> MessageUpdate:

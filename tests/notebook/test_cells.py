@@ -367,7 +367,7 @@ def test_a_steer_while_idle_says_so_and_is_shown_where_it_arrives(kernel):
 def test_agents_say_what_they_are(kernel):
     """An agent's repr has its name and state; a wrong name is answered with the right ones."""
     kernel.run("%agent reset")
-    assert kernel.run("pi.agent").value.startswith("<agent main: idle, model demo, ")
+    assert kernel.run("print(repr(pi.agent))").printed.startswith("<agent main: idle, model demo, ")
     outcome = kernel.run("pi.agents['nope']")
     assert outcome.error == "KeyError"
     assert "there is: main" in outcome.reply["evalue"]

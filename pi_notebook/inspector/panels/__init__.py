@@ -1,0 +1,1 @@
+"""The panels, each a function from a scene to data."""
