@@ -92,7 +92,11 @@ def _answers(story: Story, question: Question) -> list[Answer]:
     if question.fields and not (question.tools or question.calls or question.requests):
         found += [writers_of(story, field) for field in question.fields]
     if question.records:
-        found += [a for a in _everything(story) if set(a.events[:2]) & set(question.records)]
+        found += [
+            a
+            for a in _everything(story, question.records)
+            if set(a.events[:2]) & set(question.records)
+        ]
     specific = bool(found)
     for topic, rule in _RULES.items():
         if topic in topics and (not specific or topic in _ALWAYS):
@@ -169,7 +173,7 @@ def _quoting(question: Question) -> tuple[str, ...]:
     return tuple(word for word in question.words if len(word) > 2)
 
 
-def _everything(story: Story) -> list[Answer]:
+def _everything(story: Story, records: tuple[int, ...]) -> list[Answer]:
     return [
         *[verdict(story, call) for call in story.calls],
         *findings(story),
