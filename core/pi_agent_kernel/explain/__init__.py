@@ -92,11 +92,7 @@ def _answers(story: Story, question: Question) -> list[Answer]:
     if question.fields and not (question.tools or question.calls or question.requests):
         found += [writers_of(story, field) for field in question.fields]
     if question.records:
-        found += [
-            a
-            for a in _everything(story, question.records)
-            if set(a.events[:2]) & set(question.records)
-        ]
+        found += _citing(story, question.records)
     specific = bool(found)
     for topic, rule in _RULES.items():
         if topic in topics and (not specific or topic in _ALWAYS):
@@ -173,17 +169,15 @@ def _quoting(question: Question) -> tuple[str, ...]:
     return tuple(word for word in question.words if len(word) > 2)
 
 
-def _everything(story: Story, records: tuple[int, ...]) -> list[Answer]:
+def _citing(story: Story, records: tuple[int, ...]) -> list[Answer]:
+    """Return the answers that are about some records."""
+    calls = [c for c in story.calls if {c.asked, c.start, c.end, c.result} & {*records}]
+    requests = [r.number for r in story.requests if {r.seq, r.response_seq} & {*records}]
+    others = [*findings(story), *why_stopped(story), *why_on(story)]
     return [
-        *[verdict(story, call) for call in story.calls],
-        *findings(story),
-        *why_stopped(story),
-        *why_on(story),
-        *(
-            a
-            for number in [r.number for r in story.requests]
-            for a in request_answers(story, [number])
-        ),
+        *(verdict(story, call) for call in calls),
+        *(request_answers(story, requests) if requests else ()),
+        *(answer for answer in others if {*answer.events[:2]} & {*records}),
     ]
 
 
