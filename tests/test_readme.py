@@ -1,4 +1,4 @@
-"""The README is true: its code runs, its commands exist, CI runs its test command."""
+"""The README and the pages beside it are true: code runs, commands exist, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for folder in ("", "core", "pi_notebook")
+    for path in sorted((ROOT / folder).glob("**/*.md" if folder else "*.md"))
+    if path.name != "CHANGELOG.md"
+}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 RUN_CELLS = """
@@ -24,9 +30,9 @@ for cell in sys.stdin.read().split("\\n\\0\\n"):
 """
 
 
-def blocks(language: str) -> list[str]:
-    """Give the README's code blocks in one language."""
-    return [code for found, code in FENCE.findall(README) if found == language]
+def blocks(language: str, text: str = README) -> list[str]:
+    """Give the code blocks of a page, by default the README, in one language."""
+    return [code for found, code in FENCE.findall(text) if found == language]
 
 
 def run(code: str, stdin: str, folder: Path) -> None:
@@ -43,7 +49,14 @@ def run(code: str, stdin: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=f"{name}:{number}")
+        for name, text in PAGES.items()
+        for number, code in enumerate(blocks("python", text), 1)
+    ],
+)
 def test_script_blocks_run(code, tmp_path) -> None:
     """Every ```python block is a whole program that ends without error or warning."""
     run(code, "", tmp_path)
@@ -61,7 +74,7 @@ def test_notebook_cells_run(tmp_path) -> None:
 def test_there_is_code_to_run() -> None:
     """The README shows at least one program, and every fence names its language."""
     assert blocks("python")
-    assert blocks("") == []
+    assert [name for name, text in PAGES.items() if blocks("", text)] == []
 
 
 def missing_targets(text: str, makefile: str) -> list[str]:
@@ -107,8 +120,31 @@ def test_ci_runs_the_printed_test_command() -> None:
     assert 'bash -c "$test_command"' in script
 
 
-def test_relative_links_lead_somewhere() -> None:
-    """Every link of the README to a file of the repository has that file."""
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def broken_links(name: str) -> list[str]:
+    """List the links of a page whose file, or whose heading in a page, is not there."""
+    broken = []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", PAGES[name]):
+        path = (ROOT / name).parent / target if target else ROOT / name
+        page = PAGES.get(os.path.relpath(path, ROOT)) if anchor else None
+        if not path.exists() or (page is not None and anchor not in anchors(page)):
+            broken.append(f"{target}#{anchor}")
+    return broken
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors that a code host makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_relative_links_lead_somewhere(name) -> None:
+    """Every link of a page to a file of the repository has that file, and the heading it names."""
+    assert broken_links(name) == []
+
+
+def test_a_broken_link_is_found(monkeypatch) -> None:
+    """A link without its file, and one without its heading, are named."""
+    monkeypatch.setitem(PAGES, "README.md", "# One two\n[a](b.md) [c](#one-two) [d](#three)")
+
+    assert broken_links("README.md") == ["b.md#", "#three"]

@@ -1,4 +1,4 @@
-"""The README's tables and trees say what the kernel's own tables and classes say."""
+"""The tables and trees of the kernel's pages say what its own tables and classes say."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from pi_agent_kernel.models.providers import PROVIDERS
 from pi_agent_kernel.models.transient import TRANSIENT_KINDS
 from pi_agent_kernel.state import FIELDS
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+CORE = Path(__file__).resolve().parents[2] / "core"
+PAGE = (CORE / "README.md").read_text(encoding="utf-8")
+MODELS = (CORE / "pi_agent_kernel" / "models" / "README.md").read_text(encoding="utf-8")
 EVENTS = {kind.type: kind for kind in ALL_EVENTS}
 
 
@@ -49,8 +51,8 @@ def names(cell):
 
 
 def event_tree():
-    """The lines of the README's tree of events: names, whether starred, words beside them."""
-    block = README.split("```text\nagent_start\n")[1].split("```")[0]
+    """The lines of the page's tree of events: names, whether starred, words beside them."""
+    block = PAGE.split("```text\nagent_start\n")[1].split("```")[0]
     lines = []
     for line in ["agent_start", *block.splitlines()]:
         shown, _, beside = line.strip("│├└─ ").partition("   ")
@@ -66,7 +68,7 @@ def hook_errors(text):
 
 def test_state_table_has_every_field():
     """The state table has the rows of FIELDS, which are the public properties of the state."""
-    rows = [(name, row) for row in table(README, "field") for name in names(row[0])]
+    rows = [(name, row) for row in table(PAGE, "field") for name in names(row[0])]
     properties = {
         name
         for name, value in vars(AgentState).items()
@@ -79,7 +81,7 @@ def test_state_table_has_every_field():
 
 def test_state_table_names_the_writers():
     """Both tables agree on which fields the host may write, and the state refuses the others."""
-    host = {name for row in table(README, "field") if "you" in row[1] for name in names(row[0])}
+    host = {name for row in table(PAGE, "field") if "you" in row[1] for name in names(row[0])}
     agent = Agent(stream_fn=faux_provider().stream_fn)
 
     assert host == {field.name for field in FIELDS if "host" in field.owner}
@@ -93,21 +95,21 @@ def test_state_table_names_the_writers():
 
 
 def test_hook_tables_agree():
-    """README and `hooks` name the same hooks, and the same effect of an exception in each."""
-    assert hook_errors(README) == hook_errors(hooks.__doc__)
+    """The page and `hooks` name the same hooks, and the same effect of an exception in each."""
+    assert hook_errors(PAGE) == hook_errors(hooks.__doc__)
 
 
 def test_every_option_of_the_agent_is_documented():
     """The option table and the hook table together are the parameters of `Agent`, each once."""
-    options = [name for row in table(README, "option") for name in names(row[0])]
-    documented = [*options, *hook_errors(README)]
+    options = [name for row in table(PAGE, "option") for name in names(row[0])]
+    documented = [*options, *hook_errors(PAGE)]
 
     assert sorted(documented) == sorted(inspect.signature(Agent).parameters)
 
 
 def test_every_option_of_a_tool_is_documented():
     """The tool table has every option that `@tool` and `AgentTool` share."""
-    rows = table(README, "option of `@tool` and `AgentTool`")
+    rows = table(PAGE, "option of `@tool` and `AgentTool`")
     shared = inspect.signature(AgentTool).parameters.keys() - {"parameters", "execute"}
 
     assert sorted(name for row in rows for name in names(row[0])) == sorted(shared)
@@ -167,7 +169,7 @@ def test_tree_is_in_the_order_of_a_run():
 def test_stream_event_table_is_complete():
     """The table of stream events has every one, with the fields it carries."""
     carried = {}
-    for row in table(README, "stream event"):
+    for row in table(PAGE, "stream event"):
         carried |= {name: set(names(row[1])) for name in names(row[0])}
 
     assert carried.keys() == {kind.type for kind in get_args(AssistantMessageEvent)}
@@ -181,13 +183,13 @@ def test_stream_event_table_is_complete():
 
 
 def test_table_of_cut_off_functions_is_the_modules():
-    """The README says the same as `invocation` of where a function runs and what cuts it off."""
-    assert table(README, "function") == table(invocation.__doc__, "function")
+    """The page says the same as `invocation` of where a function runs and what cuts it off."""
+    assert table(PAGE, "function") == table(invocation.__doc__, "function")
 
 
 def test_provider_table_is_complete():
     """The table of providers has every one, in order, with its keys and its default model."""
-    rows = [(re.findall(r"`([^`]+)`", row[0]), row) for row in table(README, "provider")]
+    rows = [(re.findall(r"`([^`]+)`", row[0]), row) for row in table(MODELS, "provider")]
 
     assert [name for found, _row in rows for name in found] == list(PROVIDERS)
     for found, (_provider, keys, model) in rows:
@@ -200,7 +202,7 @@ def test_provider_table_is_complete():
 
 def test_kinds_of_failure_are_complete():
     """The table of failures has every kind once, and says which are tried again."""
-    rows = [(name, row) for row in table(README, "kind") for name in names(row[0])]
+    rows = [(name, row) for row in table(PAGE, "kind") for name in names(row[0])]
 
     assert sorted(name for name, _row in rows) == sorted(get_args(Kind))
     assert {name for name, row in rows if row[2] == "yes"} == TRANSIENT_KINDS
