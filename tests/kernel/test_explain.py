@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -173,6 +174,7 @@ async def test_findings_come_before_the_steps(broken):
     assert told.splitlines()[0] == str(told.answers[0])
     assert told.splitlines()[2] == told.steps[0]
     assert repr(told) == str(told)
+    assert pickle.loads(pickle.dumps(told)).answers == told.answers
     assert all(a.remedy for a in told.answers)
 
 
@@ -183,7 +185,9 @@ def test_every_field_of_the_state_can_be_asked_about():
     assert {field.name: field.source for field in FIELDS} == FIELD_ROWS
 
 
-@pytest.mark.parametrize("question", ["", " ", "?", "(", "[a-", "*" * 1000, "\U0001d518\x00", "why " * 500])
+@pytest.mark.parametrize(
+    "question", ["", " ", "?", "(", "[a-", "*" * 1000, "\U0001d518\x00", "why " * 500]
+)
 async def test_any_text_is_a_question(broken, question):
     """Nothing that may be typed breaks it."""
     assert broken.agent.explain(question)

@@ -51,11 +51,11 @@ def _tell(story: Story) -> Explanation:
     run = story.run
     if run is None and not story.log.run_dropped:
         waiting = findings(story)
-        return Explanation.of(waiting, ["The agent has not run yet."])
+        return Explanation(waiting, ["The agent has not run yet."])
     # A run is told from the host's call before it; what matters is whether its start is there.
     first = 0 if run is None else run.before or run.start
     steps = [line for r in story.records if r.seq >= first for line in told(r)]
-    return Explanation.of(findings(story), steps, _cut(story) if run is None else ())
+    return Explanation(findings(story), steps, _cut(story) if run is None else ())
 
 
 def _answer(story: Story, text: str) -> Explanation:
@@ -65,16 +65,16 @@ def _answer(story: Story, text: str) -> Explanation:
     about = _about(question, lines)
     head = _cut(story)
     if answers:
-        return Explanation.of(answers, about if question.tools or question.calls else (), head)
+        return Explanation(answers, about if question.tools or question.calls else (), head)
     if about:
-        return Explanation.of((), about, head)
+        return Explanation((), about, head)
     nothing = (
         f"The log shows nothing of the kind that {text!r} asks for."
         if question.is_understood
         else f"Nothing in the log mentions any word of {text!r}."
     )
     asked = ["You can ask: " + " ".join(example for example, *_ in TOPICS.values())]
-    return Explanation.of((), [nothing, *asked, *_tell(story).steps], head)
+    return Explanation((), [nothing, *asked, *_tell(story).steps], head)
 
 
 def _answers(story: Story, question: Question) -> list[Answer]:
