@@ -40,18 +40,12 @@ class ShownExplanation:
 
     def bundle(self) -> MimeBundle:
         """Build what the cell shows: a row for each answer, then the steps."""
-        rows = [
+        told = self.explanation
+        answers = [
             (_cited(answer), "\n".join(filter(None, (answer.text, answer.remedy))))
-            for answer in self.answers
+            for answer in told.answers
         ]
-        told = str(self.explanation).split("\n")
-        rest = told[len(rows) :] if rows else told
-        rows += [self._step(line) for line in rest]
-        return table_bundle(rows)
-
-    def _step(self, line: str) -> tuple[str, str]:
-        number, _, text = line.partition(" ")
-        return (number, text) if number.startswith("#") else ("", line)
+        return table_bundle([*map(_step, told.head), *answers, *map(_step, told.steps)])
 
     def _repr_mimebundle_(self, **_options: Any) -> MimeBundle:
         return self.bundle()
@@ -70,6 +64,11 @@ def explain(question: str | None = None, *, agent: Agent | None = None) -> Shown
 def show_explanation(text: str) -> None:
     """Be `%agent explain [QUESTION]`."""
     frontend.publish(explain(text or None).bundle())
+
+
+def _step(line: str) -> tuple[str, str]:
+    number, _, text = line.partition(" ")
+    return (number, text) if number.startswith("#") else ("", line)
 
 
 def _cited(answer: Answer) -> str:

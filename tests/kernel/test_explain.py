@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
-from pi_agent_kernel import SystemMessage, ToolReference, faux_assistant_message
+from pi_agent_kernel import (
+    BeforeToolCallResult,
+    SystemMessage,
+    ToolReference,
+    faux_assistant_message,
+)
+from pi_agent_kernel.state import FIELDS
 from scripted import Scripted, call, make_tool, ok, user
 
 
@@ -99,3 +106,88 @@ async def test_long_texts_are_cut():
     await s.prompt("y" * 5000)
 
     assert max(len(line) for line in s.agent.explain().splitlines()) < 250
+
+
+# ------------------------------------------------------------------------ how people ask
+
+
+@pytest.fixture
+async def broken():
+    """A run with a blocked call, a steered message that is still queued, and an end."""
+    s = Scripted(
+        call("sql", "c1"),
+        "end",
+        tools=[make_tool(ok, "sql")],
+        before_tool_call=lambda *_: BeforeToolCallResult(block=True, reason="no", origin="me"),
+        system_prompt="p",
+    )
+    await s.prompt()
+    s.agent.steer("later")
+    return s
+
+
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("sql", "HK-02"),
+        ("why didn't SQL run", "HK-02"),
+        ("what happened to call c1?", "HK-02"),
+        ("who denied it??", "HK-02"),
+        ("was something blocked", "HK-02"),
+        ("tool did not execute", "HK-02"),
+        ("does the model know sql", "TR-05"),
+        ("Which request announced sql?", "TR-05"),
+        ("why did you stop", "LP-12"),
+        ("why has the run ended?", "LP-12"),
+        ("why another turn?", "LP-01"),
+        ("is it hanging", "ST-04"),
+        ("where's my steering message", "QU-03"),
+        ("request 2", "CO-07"),
+        ("what did the model see", "CO-07"),
+        ("who wrote state.turn_index", "ST-11"),
+        ("when did messages change", "ST-06"),
+        ("turn_index", "ST-11"),
+        ("is my system prompt in effect", "ST-03"),
+    ],
+)
+async def test_questions_are_matched_generously(broken, question, row):
+    """Names, ids, numbers and words of every day lead to the same rules."""
+    answers = broken.agent.explain(question).answers
+
+    assert [a.row for a in answers if a.row == row], str(broken.agent.explain(question))
+
+
+async def test_a_record_is_asked_about_by_its_number(broken):
+    """The answers that cite it, then the step itself."""
+    end = broken.agent.log.of_type("tool_execution_end")[0].seq
+    told = broken.agent.explain(f"what is #{end}?")
+
+    assert told.answers[0].row == "HK-02"
+    assert end in told.answers[0].events
+
+
+async def test_findings_come_before_the_steps(broken):
+    """Without a question: what is odd, then the last run."""
+    told = broken.agent.explain()
+
+    assert [a.row for a in told.answers] == ["HK-02", "QU-03"]
+    assert told.splitlines()[0] == str(told.answers[0])
+    assert told.splitlines()[2] == told.steps[0]
+    assert repr(told) == str(told)
+    assert pickle.loads(pickle.dumps(told)).answers == told.answers
+    assert all(a.remedy for a in told.answers)
+
+
+def test_every_field_of_the_state_can_be_asked_about():
+    """The rules of fields are those that the state documents."""
+    from pi_agent_kernel.explain.fields import FIELD_ROWS
+
+    assert {field.name: field.source for field in FIELDS} == FIELD_ROWS
+
+
+@pytest.mark.parametrize(
+    "question", ["", " ", "?", "(", "[a-", "*" * 1000, "\U0001d518\x00", "why " * 500]
+)
+async def test_any_text_is_a_question(broken, question):
+    """Nothing that may be typed breaks it."""
+    assert broken.agent.explain(question)

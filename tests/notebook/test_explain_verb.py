@@ -13,8 +13,6 @@ from pi_agent_kernel import faux_assistant_message, faux_provider, faux_tool_cal
 def scripted(*answers):
     faux = faux_provider()
     faux.set_responses([faux_assistant_message(one) for one in answers])
-    pi.agent._chosen.__class__
-    pi.agent._taped = None
     pi.agent.stream_fn = faux.stream_fn
 
 @pi.tool

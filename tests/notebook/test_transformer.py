@@ -94,3 +94,35 @@ def test_install_and_remove_leave_the_shell_as_it_was(shell):
     cells.remove()
     assert shell.input_transformers_cleanup == shell.others
     assert shell.events.callbacks == {"pre_run_cell": [], "post_run_cell": []}
+
+
+@pytest.mark.parametrize(
+    ("cell", "made"),
+    [
+        (
+            "%agent explain why did it stop?\n",
+            "run_line_magic('agent', 'explain why did it stop?')",
+        ),
+        ("x = 1\nif x:\n    %agent steer is it?", "run_line_magic('agent', 'steer is it?')"),
+        ("%agent explain don't you?", "run_line_magic('agent', \"explain don't you?\")"),
+    ],
+)
+def test_a_question_to_a_verb_is_no_request_for_help(shell, cell, made):
+    """The line becomes a call with its words as a literal, where it stands."""
+    told = "".join(AgentCells(shell).transform(lines(cell)))
+    assert f"get_ipython().{made}" in told
+    ast.parse(told)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%agent?\n",
+        "%agent explain?\n",
+        "%%time\n%agent explain why so?\n",
+        'x = """\n%agent is it so?\n"""\n',
+    ],
+)
+def test_help_and_text_are_left_alone(shell, cell):
+    """What asks for help, and what stands in a text or another magic's cell, stays."""
+    assert AgentCells(shell).transform(lines(cell)) == lines(cell)

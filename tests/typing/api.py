@@ -32,6 +32,7 @@ from pi_agent_kernel import (
     BeforeToolCallContext,
     BeforeToolCallResult,
     CustomMessage,
+    Explanation,
     ImageContent,
     Message,
     MessageEnd,

@@ -51,11 +51,11 @@ def _tell(story: Story) -> Explanation:
     run = story.run
     if run is None and not story.log.run_dropped:
         waiting = findings(story)
-        return Explanation.of(waiting, ["The agent has not run yet."])
+        return Explanation(waiting, ["The agent has not run yet."])
     # A run is told from the host's call before it; what matters is whether its start is there.
     first = 0 if run is None else run.before or run.start
     steps = [line for r in story.records if r.seq >= first for line in told(r)]
-    return Explanation.of(findings(story), steps, _cut(story) if run is None else ())
+    return Explanation(findings(story), steps, _cut(story) if run is None else ())
 
 
 def _answer(story: Story, text: str) -> Explanation:
@@ -65,16 +65,16 @@ def _answer(story: Story, text: str) -> Explanation:
     about = _about(question, lines)
     head = _cut(story)
     if answers:
-        return Explanation.of(answers, about if question.tools or question.calls else (), head)
+        return Explanation(answers, about if question.tools or question.calls else (), head)
     if about:
-        return Explanation.of((), about, head)
+        return Explanation((), about, head)
     nothing = (
         f"The log shows nothing of the kind that {text!r} asks for."
         if question.is_understood
         else f"Nothing in the log mentions any word of {text!r}."
     )
     asked = ["You can ask: " + " ".join(example for example, *_ in TOPICS.values())]
-    return Explanation.of((), [nothing, *asked, *_tell(story).steps], head)
+    return Explanation((), [nothing, *asked, *_tell(story).steps], head)
 
 
 def _answers(story: Story, question: Question) -> list[Answer]:
@@ -92,7 +92,7 @@ def _answers(story: Story, question: Question) -> list[Answer]:
     if question.fields and not (question.tools or question.calls or question.requests):
         found += [writers_of(story, field) for field in question.fields]
     if question.records:
-        found += [a for a in _everything(story) if set(a.events[:2]) & set(question.records)]
+        found += _citing(story, question.records)
     specific = bool(found)
     for topic, rule in _RULES.items():
         if topic in topics and (not specific or topic in _ALWAYS):
@@ -169,17 +169,15 @@ def _quoting(question: Question) -> tuple[str, ...]:
     return tuple(word for word in question.words if len(word) > 2)
 
 
-def _everything(story: Story) -> list[Answer]:
+def _citing(story: Story, records: tuple[int, ...]) -> list[Answer]:
+    """Return the answers that are about some records."""
+    calls = [c for c in story.calls if {c.asked, c.start, c.end, c.result} & {*records}]
+    requests = [r.number for r in story.requests if {r.seq, r.response_seq} & {*records}]
+    others = [*findings(story), *why_stopped(story), *why_on(story)]
     return [
-        *[verdict(story, call) for call in story.calls],
-        *findings(story),
-        *why_stopped(story),
-        *why_on(story),
-        *(
-            a
-            for number in [r.number for r in story.requests]
-            for a in request_answers(story, [number])
-        ),
+        *(verdict(story, call) for call in calls),
+        *(request_answers(story, requests) if requests else ()),
+        *(answer for answer in others if {*answer.events[:2]} & {*records}),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Self
 
 import msgspec
 
@@ -35,22 +36,30 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(str):
-    """Be what `explain` says: a text, which keeps its answers apart from the steps it tells."""
+    """Be what `explain` says: a text, which keeps its answers apart from the steps it tells.
 
-    __slots__ = ("answers", "steps")
+    Args:
+        answers: The causes.
+        steps: Lines of the form "#12 ...".
+        head: Lines that go before both.
+    """
+
+    __slots__ = ("answers", "head", "steps")
 
     answers: tuple[Answer, ...]
     steps: tuple[str, ...]
+    head: tuple[str, ...]
 
-    @classmethod
-    def of(
-        cls, answers: Sequence[Answer], steps: Sequence[str], head: Sequence[str] = ()
-    ) -> Explanation:
-        """Write answers, then steps; `head` goes before both."""
-        made = cls("\n".join([*head, *map(str, answers), *steps]))
-        made.answers = tuple(answers)
-        made.steps = tuple(steps)
+    def __new__(
+        cls, answers: Sequence[Answer] = (), steps: Sequence[str] = (), head: Sequence[str] = ()
+    ) -> Self:
+        """Write the head, the answers, then the steps."""
+        made = super().__new__(cls, "\n".join([*head, *map(str, answers), *steps]))
+        made.answers, made.steps, made.head = tuple(answers), tuple(steps), tuple(head)
         return made
+
+    def __getnewargs__(self) -> Any:
+        return (self.answers, self.steps, self.head)
 
     def __repr__(self) -> str:
         return str(self)

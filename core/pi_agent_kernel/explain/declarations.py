@@ -24,8 +24,7 @@ def why_tool(story: Story, name: str) -> list[Answer]:
     known = knowledge_of(story, name)
     if any(answer.is_problem for answer in known) or not story.requests:
         return known
-    declaring = [r for r in story.requests if name in story.declared(r)]
-    last = declaring[-1]
+    last = next(r for r in reversed(story.requests) if name in story.declared(r))
     return [
         Answer(
             text=f"The model never called {name}, though request {last.number} declared it.",
@@ -73,8 +72,8 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
                 remedy="Add it to state.tools; the first request of the next run announces it.",
             )
         ]
-    declaring = [r for r in story.requests if name in story.declared(r)]
-    first, last = declaring[0], declaring[-1]
+    first = next(r for r in story.requests if name in story.declared(r))
+    last = next(r for r in reversed(story.requests) if name in story.declared(r))
     return [
         Answer(
             text=f"The model knows {name}: requests {first.number} to {last.number} declare it."

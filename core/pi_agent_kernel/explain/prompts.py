@@ -184,8 +184,8 @@ def lost_messages(story: Story) -> list[Answer]:
 def _refused(story: Story) -> list[Answer]:
     return [
         Answer(
-            text=f"{record.event.name.removesuffix('_refused')}({short(record.event.detail)!r}) was "
-            "refused: a run was active, and nothing was changed.",
+            text=f"{record.event.name.removesuffix('_refused')}({short(record.event.detail)!r}) "
+            "was refused: a run was active, and nothing was changed.",
             events=(record.seq, *(run.start for run in story.runs if run.holds(record.seq))),
             row="LP-16",
             remedy="steer() or follow_up() it, or await wait_for_idle() first.",
