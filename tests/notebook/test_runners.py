@@ -52,7 +52,7 @@ def test_tutorials_validate_strictly(tmp_path):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_tutorial_is_saved_whole(name):
-    """A saved tutorial was run from top to bottom without an error, and its links lead somewhere."""
+    """A saved tutorial was run whole, without an error, and its links lead somewhere."""
     cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     prose = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
