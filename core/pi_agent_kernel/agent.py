@@ -415,10 +415,7 @@ class Agent:
 
     def queued_messages(self) -> dict[str, list[AgentMessage]]:
         """Return all that is queued: under "steer" and "follow", the next one first."""
-        return {
-            "steer": self._queues.steering.messages(),
-            "follow": self._queues.follow_up.messages(),
-        }
+        return self._queues.messages()
 
     def has_queued_messages(self) -> bool:
         """Say whether anything is queued (QU-05)."""
@@ -466,8 +463,8 @@ class Agent:
         messages: list[AgentMessage] = []
         with contextlib.suppress(TypeError, ValueError):
             messages = as_messages(given)
-        summary = summary_of(messages) if messages else ""
-        self.log.note(f"{action}_refused", summary, messages=tuple(messages))
+        said = summary_of(messages) if messages else ""
+        self.log.note(f"{action}_refused", said, messages=tuple(messages))
         raise AgentBusyError(action)
 
     # --------------------------------------------------------------------------- one run

@@ -99,6 +99,10 @@ class Queues:
         """Return what would be delivered next: steering if any, else follow-up (QU-05)."""
         return self.steering.peek() or self.follow_up.peek()
 
+    def messages(self) -> dict[str, list[AgentMessage]]:
+        """Return all that is queued: under "steer" and "follow", the next one first."""
+        return {"steer": self.steering.messages(), "follow": self.follow_up.messages()}
+
     def drain_steering(self) -> list[AgentMessage]:
         """Take the next batch of steering messages."""
         self._drained = self.steering
