@@ -25,8 +25,8 @@ class _Segment:
     __slots__ = ("begin", "items", "parent")
 
     def __init__(self, parent: _Segment | None, begin: int) -> None:
-        self.parent = parent
-        self.begin = begin
+        self.parent: _Segment | None = parent
+        self.begin: int = begin
         self.items: list[Any] = []
 
     def upto(self, length: int) -> list[Any]:

@@ -211,7 +211,7 @@ class Redaction:
 
     def know(self, secrets: Iterable[str]) -> None:
         """Take these for the known secrets."""
-        self.secrets = frozenset(secrets)
+        self.secrets: frozenset[str] = frozenset(secrets)
         # The longest first: one secret may be the start of another.
         self._forms = sorted(
             {form for secret in self.secrets for form in (*_forms(secret), *_forms(secret.strip()))}

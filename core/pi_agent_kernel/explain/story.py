@@ -116,7 +116,7 @@ class Story:
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self.records: list[LogRecord] = list(log.steps())
-        self.requests = log.requests()
+        self.requests: list[LoggedRequest] = log.requests()
         self.calls: list[Call] = []
         self.runs: list[Run] = []
         self.hosts: list[Seen[HostCall]] = []

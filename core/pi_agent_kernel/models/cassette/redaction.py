@@ -37,7 +37,7 @@ _SCHEMES = re.compile(r"(?i:bearer|basic|token)\s+")
 class Redactor(Redaction):
     """Redact text and JSON; secrets get known request by request."""
 
-    also = _MADE_UP
+    also: tuple[tuple[str, re.Pattern[str]], ...] = _MADE_UP
 
     def __init__(self) -> None:
         super().__init__()
