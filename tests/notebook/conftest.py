@@ -70,7 +70,7 @@ pi.agents._agents.clear()
 pi.agents._tools.clear()
 pi.agents._current = "main"
 pi.hooks.clear()
-pi.agent
+pi.agent;
 """
 
 
