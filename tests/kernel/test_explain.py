@@ -191,3 +191,13 @@ def test_every_field_of_the_state_can_be_asked_about():
 async def test_any_text_is_a_question(broken, question):
     """Nothing that may be typed breaks it."""
     assert broken.agent.explain(question)
+
+
+def test_a_declaration_of_the_constructor_counts_before_the_first_run():
+    """Tools of the constructor are declared from the start; the first request tells of them."""
+    agent = Scripted(tools=[make_tool(ok)]).agent
+
+    (answer,) = agent.explain("why does the model not know t").answers
+
+    assert answer.text.startswith("The transcript declares t: request 1")
+    assert not answer.is_problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from pi_agent_kernel.explain.answer import Answer
@@ -39,7 +40,7 @@ def why_tool(story: Story, name: str) -> list[Answer]:
 def knowledge_of(story: Story, name: str) -> list[Answer]:
     """Say whether, since when, and why not the model knows a tool."""
     last = story.requests[-1] if story.requests else None
-    declared = last is not None and name in story.declared(last)
+    declared = name in (_written(story) if last is None else story.declared(last))
     for_run = last is not None and name in last.executable
     executable = name in story.executable
     if name not in story.tool_names():
@@ -72,6 +73,15 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
                 remedy="Add it to state.tools; the first request of the next run announces it.",
             )
         ]
+    if last is None:
+        return [
+            Answer(
+                text=f"The transcript declares {name}: request 1, the first, tells the model of it.",
+                events=_told_at(story, name),
+                row="TR-05",
+                is_problem=False,
+            )
+        ]
     first = next(r for r in story.requests if name in story.declared(r))
     last = next(r for r in reversed(story.requests) if name in story.declared(r))
     return [
@@ -84,6 +94,11 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
             is_problem=False,
         )
     ]
+
+
+def _written(story: Story) -> Iterable[str]:
+    """Return the tools that the transcript declares."""
+    return Replay(e.message for e in story.transcript if e.message is not None).tools
 
 
 def _not_yet(story: Story, name: str, set_at: int) -> Answer:
