@@ -76,7 +76,7 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
     if last is None:
         return [
             Answer(
-                text=f"The transcript declares {name}: request 1, the first, tells the model of it.",
+                text=f"The transcript declares {name}: request 1 tells the model of it.",
                 events=_told_at(story, name),
                 row="TR-05",
                 is_problem=False,
