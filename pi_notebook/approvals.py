@@ -234,11 +234,11 @@ class Approvals(Mapping[int, PendingCall]):
         self._count += 1
         call = self._pending[self._count] = PendingCall(self._count, tool, args, call_id)
         try:
-            if self._announce is not None:
-                announced = self._announce(call)
-                if announced is not None:
-                    await announced
             with self.waiting(call):
+                if self._announce is not None:
+                    announced = self._announce(call)
+                    if announced is not None:
+                        await announced
                 result = await call.wait()
         finally:
             del self._pending[call.number]

@@ -1,7 +1,8 @@
 """Texts of models, tools and people as they may be shown: clean, and without secrets.
 
-Secrets are taken out of whole texts, before anything cuts them: half a key is not known any more.
-The rule of what is one is the kernel's (`pi_agent_kernel.secrecy`).
+Secrets are taken out of whole texts, before anything cuts them. Where something has cut before, as
+the kernel does in an explanation, what the cut left of a known key is taken out. The rule of what
+is one is the kernel's (`pi_agent_kernel.secrecy`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _ESCAPES = re.compile(
 _NEWLINES = re.compile("\r\n?")
 _OVERRIDES = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
-_redaction = Redaction(environment_secrets())
+_growing = Redaction(environment_secrets())
+_whole = Redaction(_growing.secrets, cut=True)
 
 
 def clean(text: str) -> str:
@@ -43,13 +45,13 @@ def clean(text: str) -> str:
     return _SUSPICIOUS.sub("\ufffd", text)
 
 
-def _rule() -> Redaction:
+def _rule(*, growing: bool) -> Redaction:
     """Return the rule with what is secret in the environment now."""
-    global _redaction  # noqa: PLW0603 - a notebook may set a key at any time
+    global _growing, _whole
     secrets = environment_secrets()
-    if secrets != _redaction.secrets:
-        _redaction = Redaction(secrets)
-    return _redaction
+    if secrets != _whole.secrets:
+        _growing, _whole = Redaction(secrets), Redaction(secrets, cut=True)
+    return _growing if growing else _whole
 
 
 def without_secrets(text: str, *, growing: bool = False) -> str:
@@ -60,7 +62,7 @@ def without_secrets(text: str, *, growing: bool = False) -> str:
         growing: Whether it may be the beginning of a longer one: what may be the beginning of a
             secret at its end is left out then.
     """
-    rule = _rule()
+    rule = _rule(growing=growing)
     safe = rule.text(clean(text))
     return rule.beginning(safe) if growing else safe
 
@@ -72,7 +74,7 @@ def without_secrets_json(value: Any, *, growing: bool = False) -> Any:
         value: The value; it is not changed.
         growing: Whether its texts may be beginnings of longer ones.
     """
-    return _json(_rule(), value, growing, DEEPEST)
+    return _json(_rule(growing=growing), value, growing, DEEPEST)
 
 
 def _json(rule: Redaction, value: Any, growing: bool, depth: int) -> Any:  # noqa: FBT001
@@ -114,7 +116,7 @@ class GrowingText:
         text = clean(text)
         if not text.startswith(self._settled):
             self._settled = self._shown = ""
-        rule = _rule()
+        rule = _rule(growing=True)
         rest = text[len(self._settled) :]
         found = rule.found(rest)
         if len(rest) > 2 * REACH:

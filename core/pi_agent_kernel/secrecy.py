@@ -10,7 +10,7 @@ import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote
 
@@ -38,6 +38,10 @@ SHORTEST_SECRET = 8
 _SHORTEST = 4
 #: Characters of a secret from which on a part of it at the end of a cut text is hidden.
 _SHORTEST_PART = 6
+#: The same where a text was cut in its middle.
+_LEFT = 8
+#: What stands at a cut, beside the text's own ends.
+_CUTS = "…\n"
 _CREDENTIAL = re.compile(
     r"auth|api.?key|token|secret|cookie|credential|password|signature|(?:^|[-_])key$", re.IGNORECASE
 )
@@ -201,12 +205,15 @@ class Redaction:
 
     Args:
         secrets: The known ones.
+        cut: Whether texts may have been cut: then a beginning of a known one right before a cut
+            counts, too, and an end of one right after it.
     """
 
     #: What else is taken out, as `_PATTERNS`.
     also: tuple[tuple[str, re.Pattern[str]], ...] = ()
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, cut: bool = False) -> None:
+        self._cut = cut
         self.know(secrets)
 
     def know(self, secrets: Iterable[str]) -> None:
@@ -264,6 +271,8 @@ class Redaction:
             while place >= 0:
                 found.append(Span(place, place + len(form), REDACTED))
                 place = text.find(form, place + len(form))
+            if self._cut:
+                found += _left_by_cuts(text, form)
         small = text.lower()
         for hint, pattern in (*self.also, *_RULES):
             if hint in small:
@@ -279,6 +288,35 @@ class Redaction:
         """Return what of a match is replaced, and by what."""
         kept = match.groupdict().get("keep") or ""
         return Span(match.start() + len(kept), match.end(), REDACTED)
+
+
+def _left_by_cuts(text: str, form: str) -> Iterator[Span]:
+    """Find what cuts have left of a secret: a beginning before one, an end after one."""
+    if len(form) <= _LEFT:
+        return
+    part, whole = form[:_LEFT], len(form)
+    place = text.find(part)
+    while place >= 0:
+        size = _alike(text[place : place + whole], form)
+        if text[place + size : place + size + 1] in _CUTS:
+            yield Span(place, place + size, REDACTED)
+        place = text.find(part, place + 1)
+    part = form[-_LEFT:]
+    place = text.find(part)
+    while place >= 0:
+        end = place + _LEFT
+        size = _alike(text[max(0, end - whole) : end][::-1], form[::-1])
+        if text[max(0, end - size - 1) : end - size] in _CUTS:
+            yield Span(end - size, end, REDACTED)
+        place = text.find(part, place + 1)
+
+
+def _alike(text: str, form: str) -> int:
+    """Count the characters that both begin with."""
+    return next(
+        (i for i, (one, other) in enumerate(zip(text, form, strict=False)) if one != other),
+        min(len(text), len(form)),
+    )
 
 
 def replaced(text: str, found: Iterable[Span]) -> str:

@@ -70,18 +70,18 @@ class Words:
 
     def __init__(self, *, exact: bool, redacted: bool = True) -> None:
         self.exact = exact
-        self._redaction = Redaction(environment_secrets()) if redacted else None
+        self._redaction = Redaction(environment_secrets(), cut=True) if redacted else None
 
     # --------------------------------------------------------------------------------- texts
 
     def line(self, text: str, limit: int = LONGEST_LINE) -> str:
         """Write a text on one line."""
-        begun = text[: limit + LOOKED_AT]
+        begun = clean(text[: limit + LOOKED_AT])
         if self._redaction is not None:
-            if len(begun) < len(text):
+            if len(text) > limit + LOOKED_AT:
                 begun = self._redaction.beginning(begun)
             begun = self._redaction.text(begun)
-        joined = " ".join(clean(begun).split())
+        joined = " ".join(begun.split())
         return joined if len(joined) <= limit else f"{joined[: limit - 1]}…"
 
     def text(self, text: str, limit: int = LONGEST_DETAIL) -> str:
@@ -89,6 +89,7 @@ class Words:
         if len(text) > LONGEST_SEARCHED:
             left_out = len(text) - LONGEST_SEARCHED
             text = f"{text[:LONGEST_SEARCHED]}\n… {left_out} characters left out …"
+        text = clean(text)
         return bound(text if self._redaction is None else self._redaction.text(text), limit)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -301,12 +302,16 @@ def _patch(message: SystemMessage) -> list[str]:
     """Say what a system message changes."""
     parts = [text_of(message.content)[:LOOKED_AT]]
     for name, value in (message.sections or {}).items():
-        parts.append(f"sections − {name}" if value is None else f"sections {name}: {value[:80]}")  # noqa: RUF001
+        parts.append(f"sections − {name}" if value is None else f"sections {name}: {_begun(value)}")  # noqa: RUF001
     if message.tools_added:
         parts.append(f"tools_added {', '.join(tool.name for tool in message.tools_added)}")
     if message.tools_removed:
         parts.append(f"tools_removed {', '.join(tool.name for tool in message.tools_removed)}")
     return [part for part in parts if part]
+
+
+def _begun(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _declared(tool: Any) -> str:

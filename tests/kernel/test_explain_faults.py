@@ -56,6 +56,58 @@ async def declared_but_not_executable():
     return s
 
 
+@fault(
+    "why did ghost not run?", "transform_context declares it", "TR-10", ("tool_execution_end", {})
+)
+async def declared_by_a_hook():
+    declared = SystemMessage(tools_added=[Tool(name="ghost", description="", parameters={})])
+    s = Scripted(call("ghost"), "end", transform_context=lambda m, _: [*m, declared])
+    await s.prompt("a")
+    return s
+
+
+@fault("why did serch not run?", "no tool has this name", "TL-04", ("tool_execution_end", {}))
+async def unknown_tool_beside_a_new_context():
+    def prepare(request, _):
+        context = request.context
+        same = AgentContext(messages=list(context.messages), tools=list(context.tools))
+        return AgentRequestUpdate(context=same)
+
+    s = Scripted(call("serch"), "end", tools=[make_tool(ok, "search")], prepare_request=prepare)
+    await s.prompt()
+    return s
+
+
+@fault("who blocked t?", "approval timed out after 30 s", "HK-02", ("before_tool_call", {}))
+async def blocked_for_a_reason_that_reads_like_a_timeout():
+    hook = block("approval timed out after 30 s")
+    s = Scripted(call(), "end", tools=[make_tool(ok)], before_tool_call=hook)
+    await s.prompt()
+    return s
+
+
+@fault("why did t fail?", "raised ValueError at line", "TL-13", ("tool_execution_end", {}))
+async def tool_raised_and_a_hook_added_details():
+    s = Scripted(
+        call(),
+        "end",
+        tools=[make_tool(blows)],
+        after_tool_call=lambda *_: AfterToolCallResult(details={"seen": True}),
+    )
+    await s.prompt()
+    return s
+
+
+@fault("why did t not run?", "ran for", "TL-03", ("tool_execution_end", {}))
+async def an_id_used_again_after_a_reply_that_failed():
+    one = [call("t", "call_0")]
+    failed = faux_assistant_message(one, stop_reason="error", error_message="boom")
+    s = Scripted(failed, faux_assistant_message(one), "end", tools=[make_tool(ok)])
+    await s.prompt()
+    await s.prompt()
+    return s
+
+
 @fault("why did add not run?", "arguments are invalid", "TL-05", ("tool_execution_end", {}))
 async def invalid_arguments():
     s = Scripted(call("add", n="x"), "end", tools=[make_tool(ok, "add", parameters=NUMBER)])

@@ -1,9 +1,16 @@
 """Planted keys never appear in what a kernel sends or an export holds: notebook.md 5."""
 
+import html
 import json
 
 import pytest
+from pi_agent_kernel import SystemMessage
+from scripted import Scripted, call, make_tool
 
+from pi_notebook.explain_verb import ShownExplanation
+from pi_notebook.inspector.page import page_of
+from pi_notebook.inspector.plain import plain_inspector
+from pi_notebook.inspector.scene import Scene
 from pi_notebook.shown_text import GrowingText, without_secrets
 
 pytestmark = pytest.mark.kernel
@@ -186,3 +193,51 @@ def test_escapes_do_not_hide_a_key(monkeypatch):
     monkeypatch.setenv("SOME_TOKEN", PLANTED)
     for between in ("\x1b[0m", "\u202e", "\u2066"):
         assert without_secrets(f"{PLANTED[:5]}{between}{PLANTED[5:]}") == "[redacted]"
+
+
+@pytest.mark.parametrize(
+    "text", ["x KEY[:20]…", "x KEY[:20]", "KEY[:20]\n… 9 left out …\nKEY[20:]", "…KEY[9:] x"]
+)
+def test_what_a_cut_left_of_a_key_is_taken_out(monkeypatch, text):
+    """A beginning of a known key before a cut, and an end after one, are hidden; words are not."""
+    key = "Zq9planted0value1abc2def3ghi4jkl5mno6"
+    monkeypatch.setenv("SOME_API_KEY", key)
+    for part in (key[:20], key[20:], key[9:]):
+        place = "KEY[:20]" if part == key[:20] else "KEY[20:]" if part == key[20:] else "KEY[9:]"
+        text = text.replace(place, part)
+
+    shown = without_secrets(text)
+
+    assert "planted" not in shown
+    assert "mno6" not in shown
+    assert without_secrets(f"{key[:9]} and more") == f"{key[:9]} and more"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+async def test_explanations_and_the_inspector_hold_no_part_of_a_key(monkeypatch, exact):
+    """Whatever cuts first: errors, results, prompts, arguments, sections, escapes in the middle."""
+    key = "Zq9planted0value1abc2def3ghi4jkl5mno6"
+    monkeypatch.setenv("SOME_API_KEY", key)
+
+    async def fails(*_):
+        raise ValueError("x" * 179 + " " + key)
+
+    async def says(*_):
+        return "y" * 79 + " " + key + f" {key[:10]}\x1b[0m{key[10:]}"
+
+    parameters = {"type": "object", "properties": {"q": {"type": "string"}}}
+    replies = (call("f"), call("s", "c2", q="z" * 25 + " " + key + " tail"), "end")
+    scripted = Scripted(
+        *replies,
+        tools=[make_tool(fails, name="f"), make_tool(says, name="s", parameters=parameters)],
+        messages=[SystemMessage(content="p", sections={"a": "s" * 50 + " " + key})],
+    )
+    await scripted.prompt("p" * 75 + " " + key)
+
+    scene = Scene.of(scripted.agent, exact=exact)
+    shown = [html.unescape(page_of(scene)), plain_inspector(scene)]
+    for question in (None, "why did f fail?", "what became of my message?", "why did s not run?"):
+        bundle = ShownExplanation(scripted.agent.explain(question)).bundle()
+        shown += bundle["text/plain"], html.unescape(bundle["text/html"])
+
+    assert not [text for text in shown if key[:9] in text or key[-9:] in text]

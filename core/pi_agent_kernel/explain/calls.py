@@ -32,7 +32,10 @@ def verdict(story: Story, call: Call) -> Answer:
     ended = call.ended
     if ended is None:
         return _still_open(story, call, name)
-    if ended.duration_ms is None and "timed out after" not in call.text:
+    if call.text == _ABORTED and ended.is_error:
+        return _aborted(call, name)
+    blocked = _decided(call, "before_tool_call", "blocked: ") is not None
+    if ended.duration_ms is None and (blocked or "timed out after" not in call.text):
         return _did_not_run(story, call, ended, name)
     return _ran(call, ended, name)
 
@@ -98,21 +101,13 @@ def _did_not_run(story: Story, call: Call, ended: ToolExecutionEnd, name: str) -
         )
     if text == f"Tool {call.call.name} not found":
         return _not_found(story, call, name)
-    if text != _ABORTED and text == _failure_of(call):
+    if text == _failure_of(call):
         cause = _cause_of_failure(call)
         return Answer(
             text=f"{name} did not end by itself: the run failed meanwhile, as {cause[0]}.",
             events=(*cause[1], call.end),
             row="FL-02",
             remedy="Correct what raised; the call got an error result.",
-        )
-    if text == _ABORTED:
-        aborts = [r for r in (call.run.aborts if call.run else ()) if r.seq < call.end]
-        return Answer(
-            text=f"{name} was aborted{_ran_before(call)}: {_abort_text(aborts)}.",
-            events=(call.end, *(record.seq for record in aborts[:1])),
-            row="AB-03",
-            remedy="Prompt again to have it called again.",
         )
     raised = _decided(call, "before_tool_call", "raised: ") or _decided(
         call, "prepare_arguments", "raised: "
@@ -128,6 +123,16 @@ def _did_not_run(story: Story, call: Call, ended: ToolExecutionEnd, name: str) -
     if text.startswith(("Validation failed for tool", "Invalid arguments for tool")):
         return _invalid(call, name, text)
     return Answer(text=f"{name} did not run: {short(text, 200)}", events=events, row="TL-18")
+
+
+def _aborted(call: Call, name: str) -> Answer:
+    aborts = [r for r in (call.run.aborts if call.run else ()) if r.seq < call.end]
+    return Answer(
+        text=f"{name} was aborted{_ran_before(call)}: {_abort_text(aborts)}.",
+        events=(call.end, *(record.seq for record in aborts[:1])),
+        row="AB-03",
+        remedy="Prompt again to have it called again.",
+    )
 
 
 def _invalid(call: Call, name: str, text: str) -> Answer:
@@ -163,7 +168,8 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
     ]
     late = [seq for seq, had, has in changed if seq > began and has and not had]
     gone = [seq for seq, had, has in changed if had and not has]
-    swapped = None if tool in executable else swap_of_tools(story, call.end)
+    known = any(tool in loadout for _, loadout in story.loadouts)
+    swapped = swap_of_tools(story, call.end) if known and tool not in executable else None
     if late:
         return Answer(
             text=f"{name} did not run: the host added it while the run was active, and a run "
@@ -179,6 +185,15 @@ def _not_found(story: Story, call: Call, name: str) -> Answer:
             events=(swapped.seq, call.end),
             row="TR-09",
             remedy="Return a context whose tools include it.",
+        )
+    hook = story.declaring_stage(request, tool) if declared and request else None
+    if hook is not None and request is not None:
+        return Answer(
+            text=f"{name} did not run: {hook} declares it to the model in request "
+            f"{request.number}; it is not executable, and the transcript knows nothing of it.",
+            events=(call.end, request.seq),
+            row="TR-10",
+            remedy=f"Add the tool to state.tools, or have {hook} leave it out.",
         )
     if declared:
         when = f" The host removed it (#{gone[-1]})." if gone else ""
@@ -239,6 +254,14 @@ def _ran(call: Call, ended: ToolExecutionEnd, name: str) -> Answer:
                 row="HK-06",
                 remedy="Correct the hook; an exception in it fails the call.",
             )
+    if ended.is_error and ended.raised:
+        return Answer(
+            text=f"{ran} and raised {ended.raised}: {text}",
+            events=(call.end, call.start),
+            row="TL-13",
+            remedy="Correct the tool; the model read the text as the call's result.",
+        )
+    for hook in ("after_tool_call", "after_tool_result"):
         changed = _decided(call, hook, "replaced")
         if changed is not None:
             outcome = "failed" if ended.is_error else "succeeded"
@@ -249,13 +272,6 @@ def _ran(call: Call, ended: ToolExecutionEnd, name: str) -> Answer:
                 row="HK-04" if hook == "after_tool_call" else "S4-09",
                 is_problem=ended.is_error,
             )
-    if ended.is_error and ended.raised:
-        return Answer(
-            text=f"{ran} and raised {ended.raised}: {text}",
-            events=(call.end, call.start),
-            row="TL-13",
-            remedy="Correct the tool; the model read the text as the call's result.",
-        )
     if ended.is_error:
         return Answer(
             text=f"{ran} and returned an error: {text}",

@@ -79,23 +79,27 @@ def _told_call(call: HostCall) -> str:
         return f"{action} was refused, as a run was active{detail}"
     about = f" of call {call.call_id}" if call.call_id else ""
     by = f" ({call.by})" if call.by else ""
-    shown = call.detail if len(call.detail) <= 100 else call.detail[:99] + "…"
-    return f"{call.name}{about} decided: {shown}{by}"
+    return f"{call.name}{about} decided: {_begun(call.detail)}{by}"
+
+
+def _begun(text: str) -> str:
+    return text if len(text) <= 100 else text[:99] + "…"
 
 
 def _told_end(end: ToolExecutionEnd) -> str:
     text = text_of(end.result.content or ())
-    shown = text if len(text) <= 100 else text[:99] + "…"
     ran = "did not run" if end.duration_ms is None else f"ran for {end.duration_ms} ms"
     outcome = "failed" if end.is_error else "succeeded"
     where = f" [{end.raised}]" if end.raised else ""
-    return f"tool {end.tool_name} (call {end.tool_call_id}) {ran} and {outcome}: {shown}{where}"
+    return (
+        f"tool {end.tool_name} (call {end.tool_call_id}) {ran} and {outcome}: {_begun(text)}{where}"
+    )
 
 
 def _told_message(message: object) -> Iterator[str]:
     match message:
         case UserMessage():
-            yield f"a user message entered the transcript: {text_of(message.content)[:100]}"
+            yield f"a user message entered the transcript: {_begun(text_of(message.content))}"
         case SystemMessage():
             added = ", ".join(tool.name for tool in message.tools_added or ())
             removed = ", ".join(tool.name for tool in message.tools_removed or ())

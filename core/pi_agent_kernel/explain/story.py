@@ -30,6 +30,7 @@ from pi_agent_kernel.messages import (
     text_of,
 )
 from pi_agent_kernel.request_log import LoggedRequest
+from pi_agent_kernel.transcript import Replay
 
 __all__ = ["Call", "Entry", "Run", "Seen", "Source", "Story", "decided_by", "message_text", "short"]
 
@@ -244,6 +245,8 @@ class Story:
         """Note a step of a call; of several with one id and name, of the first that lacks it."""
         for call in self._by_id.get(call_id, ()):
             taken_up = part == "start" or call.start
+            if call.message.stop_reason in ("error", "aborted"):
+                continue  # calls of such a response are never taken up
             if call.call.name == name and taken_up and not getattr(call, part):
                 setattr(call, part, seq)
                 return call
@@ -340,6 +343,14 @@ class Story:
             if not holds(messages):
                 return name
         return "convert_to_llm"
+
+    def declaring_stage(self, request: LoggedRequest, name: str) -> str | None:
+        """Name the hook that declared a tool in one request; None if the transcript does."""
+        written = Replay(e.message for e in self.transcript if e.message and e.seq < request.seq)
+        if name in written.tools:
+            return None
+        stages = request.stages
+        return next((hook for hook, sent in stages if name in Replay(sent).tools), None)
 
     def queued(self) -> list[Seen[HostCall]]:
         """Return the calls that queued a message which nothing has taken or dropped since."""
