@@ -108,6 +108,27 @@ async def an_id_used_again_after_a_reply_that_failed():
     return s
 
 
+@fault(
+    "why did t not run?",
+    "In the last run the model did not call t",
+    "LP-02",
+    ("model_response", {}),
+)
+async def called_before_and_not_in_the_last_run():
+    s = Scripted(call(), "end", "I guess", tools=[make_tool(ok)])
+    await s.prompt()
+    await s.prompt()
+    return s
+
+
+@fault("why does the model not know t?", "the host removed it", "TR-10", ("state", {}))
+async def removed_after_the_run():
+    s = Scripted("I guess", tools=[make_tool(ok)])
+    await s.prompt()
+    s.state.tools = []
+    return s
+
+
 @fault("why did add not run?", "arguments are invalid", "TL-05", ("tool_execution_end", {}))
 async def invalid_arguments():
     s = Scripted(call("add", n="x"), "end", tools=[make_tool(ok, "add", parameters=NUMBER)])

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pi_agent_kernel.explain.answer import Answer
 from pi_agent_kernel.explain.calls import nearest, swap_of_tools, verdict
-from pi_agent_kernel.explain.story import Story, decided_by
+from pi_agent_kernel.explain.story import Run, Story, decided_by
 from pi_agent_kernel.messages import SystemMessage
 from pi_agent_kernel.transcript import Replay
 
@@ -19,6 +19,8 @@ def why_tool(story: Story, name: str) -> list[Answer]:
     calls = [call for call in story.calls if call.call.name == name]
     if calls:
         answers = [verdict(story, call) for call in calls[-8:]]
+        if story.run is not None and calls[-1].run is not story.run:
+            return answers + _not_in_last_run(story, story.run, name)
         if answers[-1].is_problem:
             return answers
         return answers + [a for a in knowledge_of(story, name) if a.is_problem][:1]
@@ -34,6 +36,23 @@ def why_tool(story: Story, name: str) -> list[Answer]:
             remedy="Ask for it in the prompt, or say in its description when to use it.",
         ),
         *known,
+    ]
+
+
+def _not_in_last_run(story: Story, run: Run, name: str) -> list[Answer]:
+    """Say why a tool that earlier runs called was not called in the last one."""
+    declaring = [r for r in story.requests_of(run) if name in story.declared(r)]
+    if not declaring or name not in declaring[-1].executable or name not in story.executable:
+        return knowledge_of(story, name)
+    last = declaring[-1]
+    return [
+        Answer(
+            text=f"In the last run the model did not call {name}, though request {last.number} "
+            "declared it.",
+            events=(last.seq, *(() if last.response_seq is None else (last.response_seq,))),
+            row="LP-02",
+            remedy="Ask for it in the prompt, or say in its description when to use it.",
+        )
     ]
 
 
@@ -59,7 +78,8 @@ def knowledge_of(story: Story, name: str) -> list[Answer]:
     set_at = _changed_at(story, name, present=executable)
     if (executable or for_run) and not declared:
         return [_not_yet(story, name, set_at)]
-    if declared and not executable and not for_run:
+    removed = last is not None and not story.active and set_at > last.seq
+    if declared and not executable and (removed or not for_run):
         return [_declared_only(story, name, set_at)]
     if not executable and not for_run:
         gone = _taken_back_at(story, name)
